@@ -55,7 +55,7 @@ def run(command: str, folder: Path, warmed: Warmed, variables: Mapping[str, str]
 
 
 def pattern(said: str) -> str:
-    """Return what matches the output that a page shows: `...` leaves out lines, times may be any."""
+    """Return a regular expression for a page's output: `...` stands for any lines, times may differ."""
     lines = [
         r"(?:.*\n)*?" if line == "..." else re.sub(r"in\\ \d+\\\.\d+s", "in .*s.*", re.escape(line)) + r"[ ]*\n"
         for line in said.splitlines()

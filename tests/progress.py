@@ -19,7 +19,7 @@ def _file(nodeid: str) -> str:
 
 
 class Estimate:
-    """What is left: each test counts as long as those of its file took in the last run, or as the mean of all files."""
+    """The remaining time: each test counts as the mean of its file in the last run, or of all files."""
 
     def __init__(self, known: Mapping[str, float]) -> None:
         self._known = dict(known)

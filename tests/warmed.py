@@ -69,7 +69,7 @@ Done = subprocess.CompletedProcess[str]
 
 
 def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return what packages read when they are imported; torch sets TORCHINDUCTOR_CACHE_DIR itself, once it has loaded its compiler."""
+    """Return variables that packages read at import, without TORCHINDUCTOR_CACHE_DIR, which torch sets itself."""
     return {
         name: value
         for name, value in environment.items()
@@ -176,7 +176,7 @@ class Warmed:
 
 
 class Forked:
-    """A process of plugins as a fork of this one, which has imported what it needs; of Popen what `Child` uses of it.
+    """A plugin process forked from this one after its imports; it has the part of Popen's interface that `Child` uses.
 
     What this one registered in place of plugins is taken out there.
     """
@@ -215,7 +215,7 @@ class Forked:
             os._exit(0)
 
     def poll(self) -> int | None:
-        """Return how it ended; None while it runs."""
+        """Return the exit code; None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None

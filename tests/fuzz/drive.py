@@ -50,7 +50,7 @@ def _mutated(rng: random.Random, reader: Reader, folder: Path) -> bytes:
 
 
 def _put(reader: Reader, content: bytes, folder: Path) -> None:
-    """Write the file of a reader and those that it needs, and nothing else, into *folder*."""
+    """Write the file of a reader and the files that it needs into *folder*."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, other in (*reader.beside, (reader.file, content)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

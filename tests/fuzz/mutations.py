@@ -93,7 +93,7 @@ def json_line(rng: random.Random, raw: bytes) -> bytes:
 
 
 def message(rng: random.Random, raw: bytes) -> bytes:
-    """Change one value, key or list of the text of a framed message, whose length stays true."""
+    """Change one value, key or list in a framed message and correct its length."""
     length = int.from_bytes(raw[:4], "little")
     text, rest = raw[4 : 4 + length], raw[4 + length :]
     changed = json_line(rng, text)

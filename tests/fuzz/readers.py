@@ -74,7 +74,7 @@ CONTROL = {*map(chr, range(32)), "\x7f", "\x85", "\x9b", "\u202e"} - {"\n", "\t"
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader: the name of its file, a sound one, what reads it, how it is mutated, and how often."""
+    """One reader: file name, valid content, function that reads it, mutations, and frequency."""
 
     name: str
     file: str
@@ -203,7 +203,7 @@ def _message(frame: frames.Frame) -> bytes:
 
 
 def _of_answers(path: Path) -> None:
-    """Read what an engine answers to two jobs."""
+    """Read an engine's answer to two jobs."""
     with path.open("rb") as stream:
         if (frame := frames.receive(stream)) is not None:
             frames.replies(frame, JOBS)
@@ -216,7 +216,7 @@ def _of_greeting(path: Path) -> None:
 
 
 def _of_plugin(path: Path) -> None:
-    """Read what a function of a plugin gave."""
+    """Read the result of a plugin's function."""
     with path.open("rb") as stream:
         if (frame := frames.receive(stream)) is not None:
             wire.Reader(frame.arrays, lambda _: PLATFORM, lambda _, __: None).read(frame.header.get("result"))
@@ -315,7 +315,7 @@ def _quantized() -> bytes:
 
 
 def _of_nodes(path: Path) -> None:
-    """Do what `quantizer case from-onnx` does before it judges."""
+    """Take the steps of `quantizer case from-onnx` before judging."""
     from quantizer.conformance.models.from_onnx import cuts_of
     from quantizer.runtime.onnx_model import load_onnx_graph
     from quantizer.runtime.sample_data import synthetic_batches

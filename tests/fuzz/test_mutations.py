@@ -1,4 +1,4 @@
-"""The mutations themselves take what an earlier one has damaged."""
+"""Mutations accept data that an earlier mutation damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import mutations as m
 
 
-def test_an_archive_whose_damaged_count_says_0_is_mutated_all_the_same() -> None:
+def test_an_archive_with_a_count_of_zero_is_mutated() -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w"):
         pass

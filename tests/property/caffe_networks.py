@@ -126,7 +126,7 @@ def rows(net: Net) -> None:
 
 
 def pooling(net: Net) -> None:
-    """The maxima or means of windows; the last window may overhang, and counts what is in the padding."""
+    """Max or mean pooling; the last window may overhang, and padding may be counted."""
     bottom = net.bottom(4)
     assert bottom is not None
     x = net.values[bottom]

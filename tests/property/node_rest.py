@@ -88,7 +88,7 @@ def stft(d: Draw, op: str) -> Made:
 
 @draws("DeformConv")
 def deform_conv(d: Draw, op: str) -> Made:
-    """A convolution whose places are moved by fractions."""
+    """A deformable convolution: sampling positions are moved by fractions."""
     n, c, h, w = d.whole(1, 2), d.one(1, 2, 4), d.whole(3, 6), d.whole(3, 6)
     kernel = (d.whole(1, 3), d.whole(1, 3))
     group = d.one(1, c)

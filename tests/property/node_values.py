@@ -17,7 +17,7 @@ SPECIALS = (np.inf, -np.inf, np.nan, 0.0, -0.0, 1e38, -1e38, 1e-40, 0.5, -0.5, 1
 
 @dataclass
 class Draw:
-    """A source of everything that a node needs, made of a seed alone."""
+    """A seeded source of shapes, values and attributes of a node."""
 
     seed: int
     r: random.Random = field(init=False)
@@ -85,7 +85,7 @@ Maker = Callable[[Draw, str], Made]
 
 
 def draws(*ops: str) -> Callable[[Maker], Maker]:
-    """Register what draws nodes of these operators."""
+    """Register the function that draws nodes of these operators."""
 
     def kept(maker: Maker) -> Maker:
         for op in ops:

@@ -14,7 +14,7 @@ Change = Callable[[onnx.ModelProto, random.Random], None]
 
 
 def dressed(model: onnx.ModelProto, seed: int) -> tuple[onnx.ModelProto, list[str]]:
-    """Return *model* after one to three changes that keep what it computes, and their names."""
+    """Return *model* after one to three changes that keep its results, and their names."""
     source, made = random.Random(seed), onnx.ModelProto()
     made.CopyFrom(model)
     chosen = source.sample(CHANGES, source.randint(1, 3))
@@ -81,7 +81,7 @@ def through_identities(model: onnx.ModelProto, source: random.Random) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """Nodes in a row: what is before and after them, and which of their results are read there."""
+    """Consecutive nodes: the nodes before and after them, and which of their results are read later."""
 
     before: list[NodeProto]
     nodes: list[NodeProto]
@@ -140,7 +140,7 @@ def in_branches(model: onnx.ModelProto, source: random.Random) -> None:
 
 
 def in_a_loop(model: onnx.ModelProto, source: random.Random) -> None:
-    """Put nodes into a loop of one or two rounds, which gather what each makes."""
+    """Put nodes into a loop of one or two iterations that collects their results."""
     part, name = _part(model, source), f"loop{source.randrange(10**6)}"
     numbers = {"rounds": np.array(source.choice([1, 2])), "going": np.array(True), "first": np.array(0)}
     before = [

@@ -39,7 +39,7 @@ def codes_of(dtype: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Scales and zero points of one tensor, along *axis* where there are several."""
+    """Scales and zero points of one tensor; *axis* is set if there are several."""
 
     dtype: str
     scale: np.ndarray
@@ -55,7 +55,7 @@ class Grid:
 
 @dataclass
 class Drawn:
-    """A float graph under construction, and what its constants are quantized on."""
+    """A float graph under construction, and the grids of its constants."""
 
     random: random.Random
     formats: tuple[str, ...]
@@ -154,7 +154,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Case:
-    """A quantized model, what it is fed, and the grids of its tensors."""
+    """A quantized model, its inputs, and the grids of its tensors."""
 
     seed: int
     model: onnx.ModelProto

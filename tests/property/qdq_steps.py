@@ -158,7 +158,7 @@ def resize(d: Drawn, x: str) -> None:
 
 
 def rows(d: Drawn, x: str) -> None:
-    """Add what computes along an axis: Softmax, means, sums, LayerNormalization."""
+    """Add an operator that computes along an axis: Softmax, mean, sum, LayerNormalization."""
     shape = d.shapes[x]
     axis = d.random.randrange(len(shape))
     op = str(
@@ -188,7 +188,7 @@ def rows(d: Drawn, x: str) -> None:
 
 
 def movement(d: Drawn, x: str) -> None:
-    """Add what moves codes."""
+    """Add an operator that moves codes."""
     shape = d.shapes[x]
     axis = d.random.randrange(len(shape))
     op = str(
@@ -295,7 +295,7 @@ FORMATS = (
 
 
 def drawn_case(seed: int, size: int) -> Case | None:
-    """Return the case of a seed with up to *size* operators; None where ONNX Runtime refuses its float form."""
+    """Return the case of a seed with up to *size* operators; None if ONNX Runtime refuses its float form."""
     source = random.Random(seed)
     d = Drawn(source, source.choice(FORMATS), source.random() < 0.5)
     rank = source.choice((2, 2, 3, 4, 4, 4))

@@ -1,4 +1,4 @@
-"""Bounds of what jumps: choices, comparisons, one-hot rows, step functions, and elements too wide to judge."""
+"""Bounds of discontinuous operators: choices, comparisons, one-hot rows, steps; and elements too wide to judge."""
 
 # ruff: noqa: TID251 - millions of elements from a seeded PCG64; every failure names its model and element
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_a_right_choice_is_always_allowed(k: int, ordered: bool) -> None:
         assert (actual >= allowed).all()
 
 
-def test_regret_is_never_looser_than_twice_the_largest_radius() -> None:
+def test_regret_bound_is_at_most_twice_the_largest_radius() -> None:
     rng = _generator(1)
     x, dx = _inputs(rng, (CASES, 7))
     chosen = rng.permuted(np.broadcast_to(np.arange(7), x.shape), axis=1)[:, :3]
@@ -49,7 +49,7 @@ def test_regret_is_never_looser_than_twice_the_largest_radius() -> None:
     assert (allowed >= plain - 2.0**-40).all()
 
 
-def test_regret_rejects_the_first_choice_that_no_input_explains() -> None:
+def test_regret_rejects_a_choice_outside_the_bounds() -> None:
     x, dx = np.array([4.0, 3.0, 2.0, 1.0]), np.full(4, 0.5)
     for choice, right in ((0, True), (1, True), (2, False), (3, False)):
         allowed, actual = bounds.regret(x, dx, np.array([choice]), 0)
@@ -60,7 +60,7 @@ def test_regret_rejects_the_first_choice_that_no_input_explains() -> None:
     assert (actual >= allowed).tolist() == [False, True]
 
 
-def test_comparisons_are_decided_exactly_where_every_input_agrees() -> None:
+def test_comparisons_are_decided_only_if_every_input_agrees() -> None:
     a = Interval.around(np.array([0.0, 0.0, 0.0, 1.0, 1.0, 2.0]), np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0]))
     b = Interval.exactly(np.array([2.0, 1.0, 0.0, 1.0, 2.0, 1.0]))
     expected = {
@@ -79,7 +79,7 @@ def test_comparisons_are_decided_exactly_where_every_input_agrees() -> None:
         assert mask.hi.tolist() == [float(t != 0) for t in truth]
 
 
-def test_where_takes_the_hull_of_both_only_where_it_is_undecided() -> None:
+def test_where_returns_the_hull_of_both_branches_if_undecided() -> None:
     truth = np.array([1, 0, UNDECIDED], dtype=np.int8)
     chosen = bounds.where(truth, Interval.exactly(np.full(3, 5.0)), Interval.around(np.zeros(3), 1.0))
     assert chosen.lo.tolist() == [5.0, -1.0, -1.0]
@@ -87,7 +87,7 @@ def test_where_takes_the_hull_of_both_only_where_it_is_undecided() -> None:
 
 
 @pytest.mark.parametrize("axis", [-1, 0, 1])
-def test_one_hot_rows_of_every_possible_index_are_inside(axis: int) -> None:
+def test_one_hot_bounds_contain_rows_of_every_possible_index(axis: int) -> None:
     rng = _generator(3)
     index, spare = rng.integers(-1, 6, size=(CASES, 2)) * 1.0, rng.integers(0, 3, size=(CASES, 2)) * 1.0
     enclosure = bounds.one_hot(Interval.around(index, spare), 5, axis=axis, on=3.0, off=-1.0)
@@ -113,7 +113,7 @@ def test_step_functions_of_exact_inputs_are_one_value() -> None:
     assert spread.hi.tolist() == [-2, 0, 0, 1, 2, 3]
 
 
-def test_remainders_are_sharp_while_the_quotient_is_one_number() -> None:
+def test_remainder_bounds_are_sharp_if_the_quotient_is_constant() -> None:
     x, y = Interval.around(np.array([7.0, 7.0, -7.0, 6.0, 7.0]), np.array([0.25, 2.0, 0.25, 0.0, 0.0])), np.full(5, 3.0)
     y[4] = 0.0
     floor, trunc = (bounds.modulo(x, Interval.exactly(y), truncated=flag) for flag in (False, True))
@@ -127,12 +127,12 @@ def test_remainders_are_sharp_while_the_quotient_is_one_number() -> None:
             assert high <= hi <= high + sharp
 
 
-def test_an_element_wider_than_a_quarter_of_the_output_is_vacuous() -> None:
+def test_an_interval_over_a_quarter_of_the_output_is_vacuous() -> None:
     found = Interval(np.array([0.0, 0.0, 90.0, -np.inf, 200.0]), np.array([25.0, 25.5, 300.0, np.inf, 900.0]))
     assert bounds.vacuous(found, 0.0, 100.0).tolist() == [False, True, False, True, False]
 
 
-def test_ends_the_wrong_way_round_nan_and_float32_are_refused() -> None:
+def test_swapped_or_nan_or_float32_interval_ends_are_refused() -> None:
     one = np.ones(1)
     for lo, hi in ((one, -one), (one * np.nan, one)):
         with pytest.raises(ValueError, match="lo must be <= hi"):

@@ -106,7 +106,7 @@ def test_a_correct_implementation_is_never_outside(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_the_worst_element_of_a_case_uses_half_of_what_is_allowed(name: str) -> None:
+def test_the_worst_element_uses_half_of_the_allowed_error(name: str) -> None:
     rng = np.random.Generator(np.random.PCG64(5))
     slack = np.concatenate([_shown_and_allowed(rng, name)[2].reshape(BATCH, -1) for _ in range(4)])
     worst = np.where(np.isfinite(slack), slack, -1.0).max(axis=1)  # 0/0: no room and no error
@@ -127,7 +127,7 @@ def _quantized32(x: Array, s: Array, z: Array, kind: Quantizer32) -> Array:
 
 @pytest.mark.parametrize("kind", ["divide", "multiply", "zero point first", "down"])
 @pytest.mark.parametrize("limits", [(-128, 127), (0, 255), (-32768, 32767), (0, 65535), (-8, 7)])
-def test_the_input_radius_holds_for_float32_quantizers(kind: Quantizer32, limits: tuple[int, int]) -> None:
+def test_the_input_radius_bounds_the_error_of_float32_quantizers(kind: Quantizer32, limits: tuple[int, int]) -> None:
     rng = np.random.Generator(np.random.PCG64(11))
     closest = 0.0
     for _ in range(BATCHES):
@@ -145,7 +145,7 @@ def test_the_input_radius_holds_for_float32_quantizers(kind: Quantizer32, limits
     assert closest >= 0.99
 
 
-def test_without_float32_the_input_radius_is_half_a_step_plus_the_way_to_the_range() -> None:
+def test_input_radius_without_float32_is_half_a_step_plus_clipping() -> None:
     x = np.array([0.0, 126.75, 127.0, 130.0, -129.5])
     radius = bounds.input_radius(x, 1.0, 0, -128, 127, float32=False)
     expected = np.array([0.5, 0.5, 0.5, 3.5, 2.0])
@@ -153,7 +153,7 @@ def test_without_float32_the_input_radius_is_half_a_step_plus_the_way_to_the_ran
     assert (radius <= expected * (1 + 2.0**-40)).all()
 
 
-def test_float32_adds_two_to_the_minus_23_of_value_and_zero_point() -> None:
+def test_float32_adds_a_relative_error_to_the_input_radius() -> None:
     x = np.array([50.0])
     plain, rounded = (bounds.input_radius(x, 0.5, 100, -128, 127, float32=flag) for flag in (False, True))
     assert abs((rounded - plain)[0] - 2.0**-23 * (50 + 50)) <= 2.0**-40

@@ -104,7 +104,7 @@ def test_exact_numbers_allow_one_code(mode: RoundingMode, first: bool, limits: t
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_further_stages_widen_by_what_they_may_add_and_no_more(mode: RoundingMode) -> None:
+def test_further_stages_widen_the_code_interval_by_their_error(mode: RoundingMode) -> None:
     rng = np.random.Generator(np.random.PCG64(100 + MODES.index(mode)))
     limits = (-128, 127)
     numbers = rationals(rng, *limits)
@@ -124,7 +124,7 @@ def test_further_stages_widen_by_what_they_may_add_and_no_more(mode: RoundingMod
         assert (found >= clamped).all() if side < 0 else (found <= clamped).all()
 
 
-def test_the_mode_decides_a_tie_on_what_it_is_given() -> None:
+def test_a_tie_is_rounded_with_or_without_the_zero_point() -> None:
     v = np.array([-1.5, -0.5, 0.5, 1.5])
 
     def codes(mode: RoundingMode, first: bool) -> list[int]:
@@ -144,7 +144,7 @@ def test_the_mode_decides_a_tie_on_what_it_is_given() -> None:
     assert codes("half_down", first=True) == codes("half_down", first=False) == [-1, 0, 1, 2]
 
 
-def test_a_tie_with_a_further_stage_stays_open() -> None:
+def test_a_tie_with_a_further_stage_allows_two_codes() -> None:
     v = np.array([2.5, 2.5])
     low, high = code_interval(
         v, e_over_s=[0.0, 0.01], qmin=0, qmax=9, rounding="half_even", exact=lambda _: Fraction(5, 2)
@@ -153,7 +153,7 @@ def test_a_tie_with_a_further_stage_stays_open() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_numbers_away_from_ties_are_never_asked_for_in_rationals(mode: RoundingMode) -> None:
+def test_numbers_away_from_ties_need_no_rationals(mode: RoundingMode) -> None:
     v: Array = np.arange(-100, 100).reshape(20, 10) + 0.3
 
     def exact(index: tuple[int, ...]) -> Fraction:
@@ -182,7 +182,7 @@ def test_per_axis_zero_points_and_saturation_broadcast() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_rational_codes_are_those_of_the_definition(mode: RoundingMode) -> None:
+def test_rational_codes_follow_the_definition(mode: RoundingMode) -> None:
     for numerator in range(-60, 61):
         for denominator in (1, 2, 3, 4, 7):
             value = Fraction(numerator, denominator)

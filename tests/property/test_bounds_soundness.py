@@ -67,7 +67,7 @@ def radii(rng: Rng, x: Array, *, most: float = 5.0) -> Array:
 
 
 def directions(rng: Rng, operands: Mapping[str, Operand]) -> Iterator[Mapping[str, Array]]:
-    """Yield where in its box each operand is moved to: corners, one element against the rest, anywhere."""
+    """Yield corners and inner points of each operand's box: all corners, one element against the rest, random."""
     shapes = {name: np.broadcast_shapes(np.shape(x), np.shape(dx)) for name, (x, dx) in operands.items()}
     for sign in (-1.0, 1.0):
         yield {name: np.full(shape, sign) for name, shape in shapes.items()}
@@ -427,7 +427,7 @@ def test_correct_implementations_stay_inside(model: str) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @np.errstate(all="ignore")
-def test_an_enclosure_one_percent_too_narrow_is_left(model: str) -> None:
+def test_an_enclosure_one_percent_too_narrow_is_violated(model: str) -> None:
     rng = np.random.Generator(np.random.PCG64(99))
     for _ in range(40):
         trial = MODELS[model][1](rng)

@@ -225,7 +225,7 @@ def test_an_enclosure_twice_as_wide_is_noticed(model: str) -> None:
 
 @pytest.mark.parametrize("uneven", [False, True])
 @pytest.mark.parametrize("step", [1e-3, 0.3, 2.0])
-def test_softmax_lies_in_the_closed_form_of_the_contract(step: float, uneven: bool) -> None:
+def test_softmax_bounds_equal_the_closed_form(step: float, uneven: bool) -> None:
     x, dx = _inputs(17, 5, step=step)
     dx = dx if uneven else np.full_like(dx, step)
     found, y = bounds.softmax(x, dx), np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
@@ -241,7 +241,7 @@ def test_softmax_lies_in_the_closed_form_of_the_contract(step: float, uneven: bo
 @pytest.mark.parametrize("n", [2, 3, 8, 32])
 @pytest.mark.parametrize("d", [1e-4, 0.02, 0.5, 4.0])
 @np.errstate(all="ignore")
-def test_layer_norm_is_never_wider_than_the_formula_of_the_contract(n: int, d: float) -> None:
+def test_layer_norm_bounds_are_within_the_closed_form(n: int, d: float) -> None:
     x, _ = _inputs(n, n)
     eps = 1e-5
     found, y = bounds.normalization(x, np.full(x.shape, d), 1, eps=eps), _normal(x, eps)
@@ -253,14 +253,14 @@ def test_layer_norm_is_never_wider_than_the_formula_of_the_contract(n: int, d: f
 
 
 @pytest.mark.parametrize("centred", [False, True])
-def test_values_whose_squares_underflow_are_enclosed(centred: bool) -> None:
+def test_normalization_encloses_values_whose_squares_underflow(centred: bool) -> None:
     x, _ = _inputs(16, 6)
     found = bounds.normalization(x * 1e-170, x * 0, 1, eps=0.0, centred=centred)
     y = x - x.mean(axis=1, keepdims=True) if centred else x
     assert found.contains(y / np.sqrt((y * y).mean(axis=1, keepdims=True))).all()
 
 
-def test_a_deviation_that_changes_sign_while_the_spread_cannot_vanish_stays_small() -> None:
+def test_normalization_enclosure_stays_narrow_if_a_deviation_changes_sign() -> None:
     found = bounds.normalization(np.array([[1.4, 0.4, -1.5]]), np.ones((1, 3)), 1, eps=1e-5)
     # deviation 1.3 - 4/3 over a spread of sqrt(4.34/3) - 1: the element alone would reach -1.4
     assert found.lo[0, 0] >= (1.3 - 4 / 3) / (math.sqrt(4.34 / 3) - 1) - 2.0**-40

@@ -1,4 +1,4 @@
-"""Pairs decide each rounding as rationals do, on numbers at, next to and far from ties."""
+"""Error-free pairs of float64 round as rationals do: at ties, next to ties and elsewhere."""
 
 # ruff: noqa: TID251 - thousands of numbers from a seeded PCG64; a failure names its mode
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNT = 400
 
 
 def _near_ties(seed: int) -> NDArray[np.float64]:
-    """Return halves and whole numbers of many sizes and both signs, exact and one step beside."""
+    """Return halves and whole numbers of many sizes and both signs, exact and one float64 step away."""
     draw = np.random.Generator(np.random.PCG64(seed))
     sizes = 2.0 ** draw.integers(-3, 45, COUNT)
     base = np.rint(draw.uniform(-1, 1, COUNT) * sizes) / 2
@@ -27,7 +27,7 @@ def _near_ties(seed: int) -> NDArray[np.float64]:
 
 
 def _agree(pair: Pair, share: float = 0.9) -> None:
-    """Hold where every mode rounds each pair, and each with an integer added, to what it rounds the rationals to."""
+    """Assert that every mode rounds each pair, with and without an added integer, as it rounds the rational."""
     known = np.flatnonzero(np.abs(pair.nearest) < 2.0**51)
     assert known.size >= share * pair.nearest.size
     held = Pair(pair.nearest[known], pair.left[known], pair.rational)
@@ -83,7 +83,7 @@ def test_sums_round_as_rationals(seed: int) -> None:
     _agree(total(list(zip(parts, factors, strict=True)), exact), 0.5)
 
 
-def test_a_number_that_no_pair_holds_is_decided_in_rationals() -> None:
+def test_numbers_without_an_exact_pair_are_decided_in_rationals() -> None:
     """Integers beyond float64, products that overflow, and numbers that are not finite have no pair."""
     wide = np.array([2**60 + 1, 3, 0])
     pair = product(wide, 0.5, -59, lambda i: Fraction(int(wide[i]), 2**60))
@@ -95,7 +95,7 @@ def test_a_number_that_no_pair_holds_is_decided_in_rationals() -> None:
     assert np.isnan(quotient(np.array([1.0]), 0.0, pair.rational).nearest).all()
 
 
-def test_limits_of_an_activation_keep_pairs_below_them() -> None:
+def test_activation_limits_keep_exact_pairs_within_them() -> None:
     """A number below 0 becomes 0 without a remainder; one near an upper limit is left to rationals."""
     values = np.array([-0.5, 0.5, 2.5, 5.9999999999999])
     clipped = (

@@ -38,7 +38,7 @@ JUDGED = 0.75
 
 
 def judged(op: str, seed: int, found: Counter[str]) -> None:
-    """Count what one node gives; AssertionError names operator and seed of a false blame."""
+    """Count the results of one node; AssertionError names operator and seed of a false alarm."""
     model, fed = model_of(TABLE[op](Draw(seed), op))
     feeds = {name: torch.from_numpy(np.array(values)) for name, values in fed.items()}
     try:

@@ -1,4 +1,4 @@
-"""Random Caffe networks give what the formulas of their layers give in float64."""
+"""Random Caffe networks equal the formulas of their layers in float64."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Graph:
         self.nodes.append(helper.make_node("DequantizeLinear", [f"{target}_q", *numbers], [target], **attrs))
 
     def spread(self, shape: tuple[int, ...], scale: float) -> np.ndarray:
-        """Return values of all sizes: ties, ends, what is beyond them, subnormal numbers, and NaN."""
+        """Return values of all sizes: ties, ends, values beyond the ends, subnormal numbers, and NaN."""
         top = LARGEST[self.element]
         ends = (
             0.0,
@@ -121,7 +121,7 @@ class Graph:
 
 
 def drawn(seed: int) -> tuple[onnx.ModelProto, np.ndarray]:
-    """Return a graph and what it is fed."""
+    """Return a graph and its inputs."""
     g = Graph(seed)
     kind = g.r.choice(("alone", "axis", "blocks", "function", "MatMul", "Conv"))
     if kind in ("MatMul", "Conv"):
@@ -151,7 +151,7 @@ def drawn(seed: int) -> tuple[onnx.ModelProto, np.ndarray]:
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_the_executor_gives_the_bits_of_an_engine(block, request):
+def test_the_executor_equals_an_engine_bit_for_bit(block, request):
     count = GRAPHS * (NIGHTLY if request.config.getoption("--op-profile", None) == "nightly" else 1)
     found: Counter[str] = Counter()
     for seed in range(block * count, (block + 1) * count):
@@ -175,7 +175,7 @@ def test_the_executor_gives_the_bits_of_an_engine(block, request):
     assert found["as the reference alone"] <= 0.2 * count, found
 
 
-def test_a_weight_in_blocks_leaves_the_rest_of_the_graph_on_integers():
+def test_a_blockwise_weight_keeps_other_nodes_on_integers():
     """One such constant used to refuse the whole graph."""
     g = Graph(1)
     g.opset = 21

@@ -132,7 +132,7 @@ def test_every_written_value_is_read_back(value: object) -> None:
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_a_value_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused_with_a_value_error(text: str) -> None:
     """Reading never fails in another way than ValueError, and what was read can be written and read again."""
     try:
         value = parse_value(text.strip(" \t"))

@@ -132,7 +132,7 @@ def test_damaged_archives_are_refused_or_arrays(tmp_path: Path):
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_not_a_module_or_refused_with_a_place(text: str):
+def test_any_text_is_refused_as_a_module(text: str):
     try:
         from_bytes(text, {})
     except FormatError as err:
@@ -142,7 +142,7 @@ def test_any_text_is_not_a_module_or_refused_with_a_place(text: str):
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
-def test_every_text_survives_as_a_string(text: str):
+def test_every_quoted_text_is_read_back(text: str):
     cursor = Cursor("s", quoted(text))
     assert cursor.label(cursor.next()) == text
     assert cursor.token.kind == "end"

@@ -65,7 +65,7 @@ operator, or reads no activations."""
 
 
 def model_of(made: Made) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """Return the model of one node, and what its inputs are fed."""
+    """Return the model of one node, and its inputs."""
     names = [f"i{k}" if operand is not None else "" for k, operand in enumerate(made.operands)]
     results = [f"y{k}" for k in range(made.results)]
     attrs = {k: numpy_helper.from_array(v) if isinstance(v, np.ndarray) else v for k, v in made.attrs.items()}
@@ -86,7 +86,7 @@ def model_of(made: Made) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 
 
 def expected(made: Made, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
-    """Return what each engine gives that takes the node; where only the reference does, ONNX Runtime on float32 beside it."""
+    """Return each engine's result of the node; if only the reference supports it, also ONNX Runtime's in float32."""
     found: dict[str, list[np.ndarray]] = {}
 
     def attempt(name: str, run: Callable[[], list[np.ndarray]]) -> None:
@@ -112,7 +112,7 @@ def expected(made: Made, model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -
 
 
 def copies(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return copies: the reference of onnx 1.21 writes into what it is fed."""
+    """Return copies of the inputs: the reference evaluator of onnx 1.21 modifies its inputs."""
     return {name: value.copy() for name, value in feeds.items()}
 
 
@@ -135,7 +135,7 @@ def same(own: list[np.ndarray], other: list[np.ndarray], loose: float = 1.0) -> 
 
 
 def outcome(op: str, seed: int) -> tuple[str, str]:
-    """Return how one random node ends, and a line that says what was seen."""
+    """Return the outcome of one random node, and a line that describes it."""
     made = TABLE[op](Draw(seed), op)
     try:
         model, feeds = model_of(made)
@@ -166,7 +166,7 @@ def outcome(op: str, seed: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("op", sorted(TABLE))
-def test_a_node_gives_what_an_engine_gives_or_is_refused(op, request):
+def test_a_node_equals_an_engine_or_is_refused(op, request):
     nightly = request.config.getoption("--op-profile", None) == "nightly"
     found: Counter[str] = Counter()
     for seed in range(NODES * (NIGHTLY if nightly else 1)):

@@ -1,4 +1,4 @@
-"""Whatever the bytes of an ONNX file are, loading them gives a graph or a user's error, nothing else."""
+"""Any bytes in an ONNX file give a graph or a user error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_sound_model_loads():
 
 @settings(max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, len(sound()) - 1))
-def test_a_truncated_model_is_refused_unless_it_is_whole(length):
+def test_a_truncated_model_loads_only_if_it_is_complete(length):
     assert not loads(sound()[:length]) or onnx.ModelProto.FromString(sound()[:length]).graph.output
 
 

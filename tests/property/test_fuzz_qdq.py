@@ -34,7 +34,7 @@ COMPUTED = 0.1
 
 
 def runs(case: Case, names: list[str]) -> list[list[np.ndarray]]:
-    """Return what ONNX Runtime gives: optimizations off, and on where it takes the graph."""
+    """Return the results of ONNX Runtime without optimizations, and with them if it accepts the graph."""
     found = [session(case.model, optimized=False).run(names, case.feeds)]
     try:
         found.append(session(case.model, optimized=True).run(names, case.feeds))
@@ -88,7 +88,7 @@ def outcome(case: Case, executor: type[IntegerExecutor | TorchExecutor]) -> str:
 
 @pytest.mark.parametrize("block", range(4))
 @pytest.mark.parametrize("size", [1, 6])
-def test_codes_are_those_of_onnx_runtime_or_the_graph_is_refused(block, size, request):
+def test_codes_equal_onnx_runtime_or_the_graph_is_refused(block, size, request):
     count = SINGLE if size == 1 else CHAINED
     if request.config.getoption("--op-profile", None) == "nightly":
         count *= NIGHTLY
@@ -114,7 +114,7 @@ def is_one_of(case: Case, expected: list[list[np.ndarray]], executor: type[Integ
 
 
 @pytest.mark.parametrize("block", range(2))
-def test_clothes_do_not_change_the_codes(block, request):
+def test_equivalent_forms_of_a_graph_give_the_same_codes(block, request):
     """Bodies, functions, shared constants, constants with defaults, names: equal, or on an edge without them too."""
     count = CHAINED * (NIGHTLY if request.config.getoption("--op-profile", None) == "nightly" else 1)
     found: Counter[str] = Counter()

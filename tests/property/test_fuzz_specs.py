@@ -1,4 +1,4 @@
-"""Thousands of damaged specs, schemes and platforms: each is read or refused with a place, and nothing else happens."""
+"""Thousands of damaged specs, schemes and platforms are read, or refused with a place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of rounding over all of float64 and int64, against exact integers."""
+"""Laws of rounding for any float64 and int64, against exact integers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_tensor_agrees_with_scalar(x: float, seed: int, mode: RoundingMode) -> N
 
 
 @given(x=numbers, mode=st.sampled_from(MODES))
-def test_result_is_a_neighbour_and_the_nearest_where_the_mode_says_so(x: float, mode: RoundingMode) -> None:
+def test_rounding_gives_a_neighbour_and_the_nearest_in_half_modes(x: float, mode: RoundingMode) -> None:
     found, exact = round_scalar(x, mode), Fraction(x)
     assert abs(found - exact) < 1
     if mode.startswith("half"):

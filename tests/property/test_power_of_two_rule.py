@@ -1,4 +1,4 @@
-"""The power-of-two parameter rule: the smallest power that holds the range, and a zero point that belongs to it."""
+"""The power-of-two rule: the smallest power that covers the range, with its zero point."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ RULES = st.builds(
 
 
 @given(ENDS, ENDS, PARTS, RULES)
-def test_rule_and_restatement_agree(a: float, b: float, part: ActivationPart, rule: ParameterRule) -> None:
+def test_the_power_of_two_rule_equals_its_reference(
+    a: float, b: float, part: ActivationPart, rule: ParameterRule
+) -> None:
     low, high = min(a, b), max(a, b)
     chosen = activation_params(low, high, part, rule, signed=True)
     expected = expected_parameters.activation((low, high), part, rule, signed=True)
@@ -36,7 +38,7 @@ def test_rule_and_restatement_agree(a: float, b: float, part: ActivationPart, ru
 
 
 @given(ENDS, ENDS, PARTS)
-def test_the_scale_is_the_smallest_power_whose_codes_hold_the_range(a: float, b: float, part: ActivationPart) -> None:
+def test_the_scale_is_the_smallest_power_covering_the_range(a: float, b: float, part: ActivationPart) -> None:
     low, high = min(a, b, 0.0), max(a, b, 0.0)
     chosen = activation_params(low, high, part, ParameterRule(scale="float64"), signed=True)
     scale, zero = float(chosen.scale), int(chosen.zero_point)

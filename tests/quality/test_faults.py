@@ -1,4 +1,4 @@
-"""The gate finds every fault that changes anything, on cases that the unchanged operator passes."""
+"""The gate finds every planted fault that has an effect, and passes the unchanged operators."""
 
 import json
 import os
@@ -75,7 +75,7 @@ SAMPLE = _sample()
 
 @pytest.mark.usefixtures("first_kills")
 @pytest.mark.parametrize("op", SPECS)
-def test_a_sample_that_reaches_every_fault_and_operator_is_killed_and_raises_no_alarm(session: Session, op: str):
+def test_sampled_faults_are_killed_without_false_alarms(session: Session, op: str):
     result = examined(session, Job(OPTIONS, dict(os.environ), op, tuple(SAMPLE[op]), {}))
     assert result.alarms == ()
     assert [(row.fault, row.outcome) for row in result.rows] == [(name, KILLED) for name in SAMPLE[op]]
@@ -84,7 +84,7 @@ def test_a_sample_that_reaches_every_fault_and_operator_is_killed_and_raises_no_
 @pytest.mark.nightly
 @pytest.mark.usefixtures("first_kills")
 @pytest.mark.parametrize("op", SPECS)
-def test_every_fault_with_an_effect_is_killed_and_no_case_that_kills_alarms_unchanged(session: Session, op: str):
+def test_all_faults_with_an_effect_are_killed_without_false_alarms(session: Session, op: str):
     names = tuple(fault.id for fault, where in PAIRS if where == op)
     listed = {name: LISTED[name, op] for name in names if (name, op) in LISTED}
     known = {(name, op, EVERYWHERE): reason for name, reason in listed.items()}
@@ -95,7 +95,7 @@ def test_every_fault_with_an_effect_is_killed_and_no_case_that_kills_alarms_unch
     assert {row.fault for row in result.rows if row.outcome == WITHOUT} == set(listed)
 
 
-def test_every_fault_has_an_effect_in_some_operator_and_only_pairs_of_the_catalogue_are_listed():
+def test_every_fault_has_an_effect_in_some_operator():
     assert {fault.id for fault, op in PAIRS if (fault.id, op) not in LISTED} == {fault.id for fault in catalogue()}
     assert LISTED.keys() <= {(fault.id, op) for fault, op in PAIRS}
 
@@ -106,14 +106,14 @@ def test_the_catalogue_is_large_and_its_names_are_unique():
     assert {op for fault in catalogue() if isinstance(fault.where, tuple) for op in fault.where} <= set(SPECS)
 
 
-def test_pairs_come_in_the_order_of_the_catalogue_then_of_the_specs():
+def test_fault_pairs_are_sorted_by_catalogue_then_spec():
     order = [(catalogue().index(fault), list(SPECS).index(op)) for fault, op in PAIRS]
     assert order == sorted(order)
 
 
 @pytest.mark.parametrize("op", [op if op in FEW else pytest.param(op, marks=pytest.mark.nightly) for op in SPECS])
 @pytest.mark.parametrize("kind", ["reference", "quantize", "quantized", "tile", "convert", "write", "read"])
-def test_planting_a_function_that_changes_nothing_has_no_effect_and_is_not_found(
+def test_a_planted_function_that_changes_nothing_is_not_found(
     few: Callable[[str], Subject], op: str, kind: FunctionKind
 ):
     forms = layer_files(SPECS[op]) if kind in FILE_KINDS else [""]
@@ -134,7 +134,7 @@ def _raising(original):
 
 @pytest.mark.parametrize("op", FEW)
 @pytest.mark.parametrize("kind", ["reference", "quantize", "quantized", "tile"])
-def test_a_function_that_raises_is_found_and_no_declared_defect_excuses_it(
+def test_a_planted_function_that_raises_is_found_despite_declared_defects(
     session: Session, few: Callable[[str], Subject], op: str, kind: FunctionKind
 ):
     subject = few(op)
@@ -160,14 +160,14 @@ def _other_table(parameters: Parameters) -> Parameters:
 
 
 @pytest.mark.parametrize("change", [_twice_the_scale, _other_table])
-def test_a_declared_defect_excuses_only_what_the_real_system_does(session: Session, change):
+def test_a_declared_defect_excuses_only_real_system_results(session: Session, change):
     compass = gate_cases(session, "softmax", "compass")
     spoiled = [(target, case) for target, case in compass if target.id == "softmax-a16-compass"]
     fault = Fault("spoiled", "provided", ("softmax",), "quantize", provided(change))
     assert Subject(session, "softmax", spoiled).examine(fault).kills
 
 
-def test_policies_of_others_accept_what_is_equal_and_refuse_what_is_far_off():
+def test_policies_of_other_tools_accept_equal_and_refuse_distant_results():
     import numpy as np
 
     wanted = np.array([0.5, -1.0, 2.0, 0.0])
@@ -217,7 +217,7 @@ def fault_named(name: str) -> Fault:
 @pytest.mark.parametrize(
     "name", ["multiplier_half", "rounding_half_up", "rounding_down", "slope_next", "slope_provided_next"]
 )
-def test_a_fault_is_planted_by_the_kind_of_number_whatever_a_platform_calls_it(session: Session, name: str):
+def test_faults_are_planted_by_kind_of_number_not_by_name(session: Session, name: str):
     places = Places(of_platform(session, "leaky_relu", "tflite_ref", 93)).examined(fault_named(name), {})
     assert [(place.arithmetic, place.outcome) for place in places] == [
         ("negative, negative_shift, positive, positive_shift", KILLED)
@@ -225,12 +225,12 @@ def test_a_fault_is_planted_by_the_kind_of_number_whatever_a_platform_calls_it(s
 
 
 @pytest.mark.parametrize("platform", ["tosa", "ort", "torch_x86"])
-def test_a_mean_that_rounds_by_its_own_rule_is_rounded_in_another_mode(session: Session, platform: str):
+def test_a_rounding_fault_is_killed_in_averages_with_own_rounding(session: Session, platform: str):
     places = Places(of_platform(session, "avg_pool2d", platform, 60)).examined(fault_named("rounding_down"), {})
     assert {place.outcome for place in places} == {KILLED}
 
 
-def test_a_table_has_no_rounding_in_its_kernel_and_the_reason_is_read_off_the_numbers(session: Session):
+def test_a_rounding_fault_has_no_effect_on_a_table_kernel(session: Session):
     places = Places(of_platform(session, "leaky_relu", "ideal", 40))
     (place,) = places.examined(fault_named("rounding_down"), {})
     assert (place.outcome, place.reason) == (
@@ -241,7 +241,7 @@ def test_a_table_has_no_rounding_in_its_kernel_and_the_reason_is_read_off_the_nu
     assert (place.outcome, place.reason) == (KILLED, "")
 
 
-def test_a_fault_that_lives_on_one_platform_alone_is_not_a_kill_on_another(session: Session):
+def test_a_fault_of_one_platform_is_no_kill_on_another(session: Session):
     def on_compass(original):
         def faulty(**named):
             codes = original(**named)
@@ -258,7 +258,7 @@ def test_a_fault_that_lives_on_one_platform_alone_is_not_a_kill_on_another(sessi
     assert outcomes == {"compass": STALE, "ideal": WITHOUT}
 
 
-def test_rows_that_name_platforms_are_renewed_and_the_others_stay(tmp_path: Path):
+def test_only_rows_that_name_platforms_are_rewritten(tmp_path: Path):
     whole = '{"fault": "f", "ops": ["add"], "reason": "r"}'
     old = '{"fault": "g", "ops": ["add"], "platforms": ["ort"], "reason": "gone"}'
     silent = {("g", op, platform): "why" for op in ("mul", "sub") for platform in ("ideal", "ort")} | {

@@ -84,7 +84,7 @@ def gradients_pass_inside_alone() -> bool:
 
 
 def gradients_are_quantized() -> bool:
-    """Gradients are quantized with their own bits, and nothing else is done to them."""
+    """Gradients are quantized with their own bits and otherwise unchanged."""
     act = qnn.Activation_fix(nf_fix_params={}, nf_fix_params_grad={"activation": {"method": 1, "bitwidth": 3}})
     x = torch.zeros(4, requires_grad=True)
     act(x).backward(torch.tensor([0.7, 0.3, -0.9, 0.1]))
@@ -181,12 +181,12 @@ FAULTS: dict[str, tuple[object, str, Any]] = {
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
-def test_each_law_holds(law: Law) -> None:
+def test_each_law_of_fixed_point_training_holds(law: Law) -> None:
     assert law()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_each_fault_breaks_a_law(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+def test_each_planted_fault_breaks_a_law(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     place, name, change = FAULTS[fault]
     monkeypatch.setattr(place, name, change)
     assert not all(law() for law in LAWS)

@@ -95,7 +95,7 @@ def test_every_combination_is_green_or_refused(op: str, each: int):
     assert red == []
 
 
-def test_a_combination_is_not_refused_for_an_operator_whose_form_it_has():
+def test_supported_requantization_and_operator_pairs_are_accepted():
     accepted = {
         (variant, op)
         for variant, op in itertools.product(get_args(Variant), OPS)
@@ -142,7 +142,7 @@ def linted(folder: Path, ops: str, variant: str, rounding: str = "half_even", bi
         ("add", "f32_even", "half_down", 31, "rounds half_even, the limit of a fused relu6 half_down"),
     ],
 )
-def test_lint_says_in_one_line_what_has_no_rule(
+def test_lint_names_a_requantization_without_a_rule_in_one_line(
     tmp_path: Path, ops: str, variant: str, rounding: str, bits: int, said: str
 ):
     (problem,) = linted(tmp_path, ops, variant, rounding, bits)
@@ -162,12 +162,12 @@ def test_lint_refuses_codes_per_unit_of_an_empty_range(tmp_path: Path):
     assert lint([file])[0] == []
 
 
-def test_lint_takes_a_chip_whose_sums_all_have_a_rule(tmp_path: Path):
+def test_lint_accepts_a_chip_with_rules_for_all_sums(tmp_path: Path):
     assert linted(tmp_path, "conv2d, add, reduce_mean, sigmoid", "multiplier_shift", "down", 16) == []
 
 
 @pytest.mark.parametrize("op", ["avg_pool2d", "add", "concat", "conv2d", "leaky_relu", "sigmoid", "softmax"])
-def test_a_platform_works_under_another_name(op: str):
+def test_a_renamed_platform_still_passes(op: str):
     ort = SESSION.library.platforms["ort"]
     assert failures(ort.model_copy(update={"platform": "ort2"}), op, 6) == []
 
@@ -213,7 +213,7 @@ def fails_alone(
         ("conv2d", {"activation_limits": {"default": {"rounding": "up"}}, "activations": {"relu6": "relu6"}}),
     ],
 )
-def test_settings_that_were_red_are_green(op: str, fields: dict[str, object]):
+def test_platform_settings_that_once_failed_pass(op: str, fields: dict[str, object]):
     """Each setting is the smallest one of a class of random platforms on which a correct built-in function failed."""
     spec = SESSION.library.spec(op)
     weight = {"bits": 8, "bias_bits": 48} if spec.has_weights else None
@@ -233,7 +233,7 @@ def test_products_obey_every_limit_of_multipliers(fields: dict[str, object]):
     assert fails_alone("conv2d", {"bits": 8}, {"bits": 6, "bias_bits": 40}, **fields) == []
 
 
-def test_a_sum_that_wraps_in_64_bits_is_what_int64_holds():
+def test_a_64_bit_accumulator_wraps_like_int64():
     platform = IDEAL.model_copy(update={"accumulator": Accumulator(bits=64, overflow="wrap")})
     target = Target(SESSION.library.spec("matmul"), SESSION.library.scheme("a8"), platform)
     trial = Trial(target, build_case(target, HashChoices(key(0, target.id), {})), SESSION.engine)
@@ -241,7 +241,7 @@ def test_a_sum_that_wraps_in_64_bits_is_what_int64_holds():
 
 
 @pytest.mark.parametrize("overflow", ["wrap", "saturate"])
-def test_sums_of_blocks_leave_their_accumulator_as_declared(overflow: str):
+def test_block_sums_overflow_the_accumulator_as_declared(overflow: str):
     fields = {"accumulator": {"bits": 16, "overflow": overflow}, "scheme_families": {"own": ["fully_connected"]}}
     weight = {"bits": 12, "granularity": "block", "block": 4}
     assert fails_alone("fully_connected", {"bits": 9, "symmetry": "symmetric"}, weight, **fields) == []

@@ -1,4 +1,4 @@
-"""Shared floors name no vendor's system: what only one system needs is in its room."""
+"""Shared floors name no vendor's system: vendor-specific code is in the rooms."""
 
 import re
 from pathlib import Path
@@ -75,17 +75,17 @@ def test_no_floor_names_a_system(floor):
 @pytest.mark.parametrize(
     "line", ['DEFAULT = "ort"', "# as LiteRT does", "from x import compass", "tflite_ref", "TOSA's"]
 )
-def test_a_name_is_seen(line):
+def test_vendor_names_are_found(line):
     assert found(line, "core/spec.py")
 
 
 @pytest.mark.parametrize("line", ["import torch", "export", "the order of rows", "float32"])
-def test_other_words_are_not_vendors_words(line):
+def test_ordinary_words_are_not_taken_for_vendor_names(line):
     assert not found(line, "core/spec.py")
 
 
 @pytest.mark.parametrize(("place", "word", "reason"), ALLOWED, ids=[word for _, word, _ in ALLOWED])
-def test_what_is_allowed_is_there(place, word, reason):
+def test_allowed_vendor_words_still_occur(place, word, reason):
     texts = (
         path.read_text(encoding="utf-8")
         for floor in FLOORS

@@ -69,7 +69,7 @@ def green(root: Path, status: int, capsys: pytest.CaptureFixture[str]) -> bool:
 
 
 @pytest.mark.nightly
-def test_a_function_that_would_deceive_is_its_own_failure_and_odd_ones_pass(vendor, capsys):
+def test_deceptive_functions_fail_and_unusual_correct_ones_pass(vendor, capsys):
     for name, (body, result, *_) in {**WRONG, **FINE}.items():
         write(vendor.root, name, text(name, body, result))
     done = vendor.run("-k", "a8-ideal", "-p", "no:xdist", "--op-plugin-timeout=20")
@@ -169,7 +169,7 @@ def attacked(vendor, capsys, what, workers):
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", ATTACKS)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_plugin_that_attacks_the_run_is_not_green(vendor, capsys, what, workers):
+def test_a_plugin_that_attacks_the_run_does_not_pass(vendor, capsys, what, workers):
     attacked(vendor, capsys, what, workers)
 
 
@@ -180,7 +180,7 @@ def test_a_plugin_that_attacks_the_run_is_not_green(vendor, capsys, what, worker
         ("another plugin in its place", "not whole: my_plugins/double.py: changed while the run was under way."),
     ],
 )
-def test_a_plugin_that_changes_what_it_is_judged_by_is_named(vendor, capsys, what, said):
+def test_a_plugin_that_changes_judging_files_is_named(vendor, capsys, what, said):
     assert said in attacked(vendor, capsys, what, 0)
 
 
@@ -224,7 +224,7 @@ kept.write_bytes(importlib.util.MAGIC_NUMBER + head + code)
 """
 
 
-def test_a_compiled_conftest_that_a_run_leaves_helps_no_later_run(vendor, capsys):
+def test_a_compiled_conftest_does_not_affect_later_runs(vendor, capsys):
     """The recipe of docs/ci.md may run its shards one after another in one folder."""
     vendor.write()
     (vendor.root / "my_specs/conftest.py").write_text("X = 1\n")
@@ -235,7 +235,7 @@ def test_a_compiled_conftest_that_a_run_leaves_helps_no_later_run(vendor, capsys
     assert not green(vendor.root, done.ret, capsys), done.outlines
 
 
-def test_a_function_that_one_process_alone_registers_is_named(vendor, capsys):
+def test_a_function_registered_in_only_one_process_is_named(vendor, capsys):
     """Each worker of xdist loads plugins for itself; here the workers judge our function, not the plugin's."""
     vendor.write()
     (vendor.root / "my_plugins/once.py").write_text(ONCE)
@@ -255,7 +255,7 @@ def accumulate(x, *, parameters):
 """
 
 
-def test_sums_that_nothing_is_made_of_are_not_judged(vendor, capsys):
+def test_unused_accumulate_functions_are_reported_as_not_judged(vendor, capsys):
     """relu has an integer forward of its own, and no check compares its sums."""
     vendor.write()
     (vendor.root / "my_plugins/sums.py").write_text(SUMS)
@@ -264,7 +264,7 @@ def test_sums_that_nothing_is_made_of_are_not_judged(vendor, capsys):
     assert not green(vendor.root, done.ret, capsys)
 
 
-def test_files_next_to_a_run_are_not_imported(vendor, capsys):
+def test_files_in_the_run_folder_are_not_imported(vendor, capsys):
     vendor.write()
     for name in ("copy.py", "sitecustomize.py", "random.py", "conformance.py"):
         (vendor.root / name).write_text("raise SystemExit('taken for a module')\n")
@@ -282,7 +282,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize(("what", "workers"), [("an option", 0), ("a hook", 0), ("a hook", 1)])
-def test_items_that_something_left_out_are_in_the_statement(vendor, capsys, what, workers):
+def test_deselected_items_are_listed_in_the_statement(vendor, capsys, what, workers):
     """The plugin is wrong only under a16, and the items of a16 are left out."""
     vendor.write(result=f"{RIGHT} + (parameters.outputs['y'].qmax > 127)")
     name, text = LEFT_OUT[what]

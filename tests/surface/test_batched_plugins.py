@@ -1,4 +1,4 @@
-"""What a user sees of a plugin's function that takes batches: judged like any other, and red if it mixes trials up."""
+"""Plugin functions that take batches, as a user sees them: judged like others, and red if they mix trials."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def quantized_ideal(x, *, parameters):
     ],
 )
 def test_a_batched_function_is_judged_in_its_own_process(tmp_path, place, code, said, warmed):
-    """The second reads the parameters of the first trial for all: right for every case alone."""
+    """The second function reads the parameters of the first trial for all trials: each single case is correct."""
     (tmp_path / "tox.ini").write_text("[pytest]\n")
     (tmp_path / "batches.py").write_text(PLUGIN.format(place=place))
     options = ["--op-plugins=batches.py", "--op-shipped=relu", "-k", "relu-a8-ideal", "-p", "no:cacheprovider", "-n0"]

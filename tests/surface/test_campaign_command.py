@@ -1,4 +1,4 @@
-"""What a user sees of a campaign: killed and continued, on Dask clusters, misused."""
+"""The campaign command as a user sees it: killed and resumed, on Dask clusters, with wrong arguments."""
 
 import contextlib
 import json
@@ -59,9 +59,7 @@ def undisturbed(tmp_path_factory, warmed):
     return record(folder)
 
 
-def test_a_campaign_that_was_killed_goes_on_and_ends_the_same_and_its_workers_end_with_it(
-    tmp_path, undisturbed, warmed
-):
+def test_a_killed_campaign_ends_its_workers_and_can_resume(tmp_path, undisturbed, warmed):
     journal = tmp_path / "journal.jsonl"
     running = psutil.Popen(command(tmp_path, "--workers", "2"), stdout=subprocess.DEVNULL)
     wait_for(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 2)
@@ -109,7 +107,7 @@ def cluster(folder, count):
             process.wait()
 
 
-def test_four_dask_workers_share_the_units_and_one_that_is_lost_loses_none(tmp_path, undisturbed):
+def test_dask_workers_share_units_and_survive_the_loss_of_one(tmp_path, undisturbed):
     """Every worker runs units, none more than half of them, and no unit runs twice: so the rate grows with workers."""
     out, again = tmp_path / "out", tmp_path / "again"
     with cluster(tmp_path, 4) as (address, workers):
@@ -146,7 +144,7 @@ def test_four_dask_workers_share_the_units_and_one_that_is_lost_loses_none(tmp_p
         (["--examples", "10", "--workers", "2", "--cluster", "x"], "--cluster and --workers exclude each other"),
     ],
 )
-def test_what_cannot_run_is_said_in_one_line(tmp_path, capsys, monkeypatch, asked, text):
+def test_an_impossible_campaign_is_refused_in_one_line(tmp_path, capsys, monkeypatch, asked, text):
     monkeypatch.setattr(campaign, "PATIENCE", "200 ms")
     folder = tmp_path / "out"
     assert main(["campaign", "-o", str(folder), *asked]) == 2

@@ -143,10 +143,10 @@ def source(name):
     return text(name, *{**WRONG, **FINE}[name])
 
 
-def test_a_result_that_changes_after_the_call_or_outside_ci_is_a_failure(vendor, monkeypatch, capsys):
+def test_a_result_that_changes_later_or_outside_ci_fails(vendor, monkeypatch, capsys):
     judged(vendor, monkeypatch, capsys, {name: source(name) for name in FEW})
 
 
 @pytest.mark.nightly
-def test_results_that_are_wrong_in_a_way_of_their_own_are_failures(vendor, monkeypatch, capsys):
+def test_unusual_wrong_results_fail(vendor, monkeypatch, capsys):
     judged(vendor, monkeypatch, capsys, {name: source(name) for name in {**WRONG, **FINE, **REFERENCES}})

@@ -128,7 +128,7 @@ def right_records(shell, root, *, again):
 
 
 @pytest.mark.parametrize("what", KERNELS)
-def test_the_recipe_is_green_for_what_is_right_alone(vendor, shell, what):
+def test_the_ci_recipe_passes_only_for_the_correct_kernel(vendor, shell, what):
     """One shard of two items instead of three of eight; else the recipe unchanged, in a folder with an older run."""
     vendor.write()
     plugin = vendor.root / "my_plugins/double.py"
@@ -155,7 +155,7 @@ def test_the_recipe_is_green_for_what_is_right_alone(vendor, shell, what):
         assert (json.loads(stated.read_text())["result"] == "conforms") == (what == "right")
 
 
-def test_the_script_of_the_action_says_failures_on_lines_and_ends_as_the_gate(vendor, shell):
+def test_the_action_script_annotates_failures_and_returns_the_gate_status(vendor, shell):
     vendor.write(result=OFF_BY_ONE)
     words = {"SPECS": "my_specs", "ARGUMENTS": "--op-plugins=my_plugins -k 'double-a8-ideal or nothing'"}
     done = shell([ACTION / "gate.sh"], **words)
@@ -175,7 +175,7 @@ def test_the_script_of_the_action_says_failures_on_lines_and_ends_as_the_gate(ve
     assert "::error file=my_specs/double.yaml,line=2,col=10,title=quantizer::version: must be text" in done.stdout
 
 
-def test_the_action_is_one_that_a_runner_reads():
+def test_the_composite_action_is_valid():
     action = yaml.safe_load((ACTION / "action.yml").read_text())
     assert action["runs"]["using"] == "composite"
     assert (ACTION / "gate.sh").stat().st_mode & stat.S_IXUSR
@@ -193,7 +193,7 @@ def test_the_action_is_one_that_a_runner_reads():
     )
 
 
-def test_the_workflow_of_the_page_names_inputs_that_the_action_has():
+def test_the_workflow_on_the_page_uses_existing_action_inputs():
     (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     inputs = yaml.safe_load((ACTION / "action.yml").read_text())["inputs"]
     steps = [step for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
@@ -210,7 +210,7 @@ def test_the_workflow_of_the_page_names_inputs_that_the_action_has():
         ('case "$*" in *install*) ln -s "$(command -v true)" "${0%/*}/chromium";; esac', "tox of FOLDER/chromium: "),
     ],
 )
-def test_a_machine_without_a_browser_installs_one_or_says_that_none_was_used(tmp_path, apt, said):
+def test_a_missing_browser_is_installed_or_reported(tmp_path, apt, said):
     for name in ("bash", "true", "ln"):
         (tmp_path / name).symlink_to(shutil.which(name))
     for name, script in {"tox": 'echo "tox of $CHROMIUM: $*"', "id": "echo 0", "apt-get": apt}.items():

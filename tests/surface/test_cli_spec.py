@@ -1,4 +1,4 @@
-"""`quantizer spec` as its users see it: words, files and exit codes."""
+"""`quantizer spec` as its users see it: arguments, files and exit codes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_help_and_version_exit_with_0(words: list[str], capsys: Capture) -> None
 @pytest.mark.parametrize(
     "words", [["engine", "list"], ["case", "replay"], ["report", "history", "since"], ["onnx", "show"]]
 )
-def test_the_help_of_each_verb_says_what_it_does(words: list[str], capsys: Capture) -> None:
+def test_the_help_of_each_verb_describes_it(words: list[str], capsys: Capture) -> None:
     assert main([*words, "-h"]) == 0
     said = capsys.readouterr().out.split("\n\n")[1]
     assert said[0].isupper() and said.endswith(".") and ":" not in said
@@ -96,14 +96,14 @@ def test_the_help_of_each_verb_names_its_options(capsys: Capture) -> None:
         (["spec", "list", "--json=1"], "--json"),
     ],
 )
-def test_a_wrong_line_exits_with_2_and_says_why(words: list[str], says: str, capsys: Capture) -> None:
+def test_an_invalid_command_exits_with_2_and_a_reason(words: list[str], says: str, capsys: Capture) -> None:
     assert main(words) == 2
     shown = capsys.readouterr()
     assert says in shown.err
     assert shown.out == ""
 
 
-def test_a_wrong_flag_of_the_process_exits_with_2_without_a_traceback() -> None:
+def test_an_unknown_flag_exits_with_2_without_a_traceback() -> None:
     done = run("spec", "lint", "--nonsense")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
@@ -146,7 +146,7 @@ def test_lint_prints_all_errors_of_all_files_and_exits_with_2(folder: Path, caps
         assert f"\n{head}" in f"\n{shown.err}", head
 
 
-def test_lint_of_what_is_not_there(folder: Path, capsys: Capture) -> None:
+def test_lint_names_a_missing_file_and_an_empty_folder(folder: Path, capsys: Capture) -> None:
     assert main(["spec", "lint", "gone.yaml"]) == 2
     assert capsys.readouterr().err == "error: gone.yaml: no such file or folder.\n"
     (folder / "empty").mkdir()
@@ -154,7 +154,7 @@ def test_lint_of_what_is_not_there(folder: Path, capsys: Capture) -> None:
     assert capsys.readouterr().err == "empty: holds no spec. Name a folder with *.yaml files.\n"
 
 
-def test_lint_asks_what_files_say_of_each_other(folder: Path, capsys: Capture) -> None:
+def test_lint_checks_references_between_files(folder: Path, capsys: Capture) -> None:
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     chip = folder / "platforms" / "chip.yaml"
@@ -170,7 +170,7 @@ def test_lint_asks_what_files_say_of_each_other(folder: Path, capsys: Capture) -
 def test_a_platform_may_name_operators_of_an_installed_package(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A room in a wheel has operators of its own beside the shipped ones; lint knew these alone."""
+    """A room in a wheel may bring operators; lint knew only the shipped ones."""
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     chip, package = folder / "chip", folder / "package"
     (chip / "platforms").mkdir(parents=True)
@@ -186,7 +186,7 @@ def test_a_platform_may_name_operators_of_an_installed_package(
 
 
 def test_a_requantization_of_functions_that_read_tables_is_refused(folder: Path, capsys: Capture) -> None:
-    """A chip whose ReLU6 multiplies declared it so; clip read a table all the same, and nothing said it."""
+    """A chip declared a multiplying ReLU6, but clip read a table; lint did not report it."""
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     chip = text.replace("platform: ideal", "platform: chip").replace(
@@ -284,7 +284,7 @@ def test_new_in_a_checkout_puts_the_module_among_the_operators(folder: Path, cap
 
 
 @pytest.mark.parametrize("there", ["op_specs/my_op.yaml", "op_plugins/my_op.py"])
-def test_new_replaces_nothing_and_then_writes_nothing(folder: Path, there: str, capsys: Capture) -> None:
+def test_spec_new_never_replaces_files(folder: Path, there: str, capsys: Capture) -> None:
     (folder / there).parent.mkdir()
     (folder / there).write_text("op: my_op\n", encoding="utf-8")
     assert main(["spec", "new", "my_op"]) == 2
@@ -319,7 +319,7 @@ def test_new_refuses_names(folder: Path, name: str, says: str, capsys: Capture) 
     assert list(folder.iterdir()) == []
 
 
-def test_files_are_created_all_or_none(folder: Path) -> None:
+def test_create_files_creates_all_or_none(folder: Path) -> None:
     (folder / "b").write_text("old", encoding="utf-8")
     with pytest.raises(WriteError, match=r"^b: exists already and is not replaced\. Nothing was written\.$"):
         create_files({folder / "a": "1", folder / "b": "2", folder / "c": "3"})
@@ -359,13 +359,13 @@ def test_a_broken_pipe_is_quiet() -> None:
     assert done.returncode == 141
 
 
-def test_a_bug_is_not_dressed_up_as_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "COMMANDS", {"spec": ("quantizer.commands.gone", "nothing")})
     with pytest.raises(ModuleNotFoundError):
         main(["spec"])
 
 
-def test_lint_runs_what_it_lints(folder: Path, capsys: Capture) -> None:
+def test_lint_runs_each_operator_on_the_platform(folder: Path, capsys: Capture) -> None:
     text = load_library().platform_paths["ideal"].read_text(encoding="utf-8")
     (folder / "platforms").mkdir()
     text = text.replace("platform: ideal", "platform: chip").replace(

@@ -43,7 +43,7 @@ def script() -> ModuleType:
     return module
 
 
-def test_eight_bits_lose_less_than_a_point_and_integers_compute_the_same(whole: str) -> None:
+def test_eight_bits_lose_under_one_percent_and_integers_agree(whole: str) -> None:
     found = {name: float(value) for name, value in re.findall(r"^ *(\S+)  accuracy (\S+) %", whole, re.MULTILINE)}
     assert set(found) == {"float", "8-bit", "4-bit"}
     assert found["float"] > 90

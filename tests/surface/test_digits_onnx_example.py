@@ -35,7 +35,7 @@ def test_int8_loses_less_than_a_point(example: tuple[str, Path]) -> None:
     assert found["int8"] >= found["float"] - 0.5
 
 
-def test_every_code_is_the_same_in_three_places(example: tuple[str, Path]) -> None:
+def test_every_code_equals_onnx_runtime_in_float_and_integers(example: tuple[str, Path]) -> None:
     rows = re.findall(r"^(\S+): (\d+) and (\d+) of (\d+)$", example[0], re.MULTILINE)
     assert [row[0] for row in rows][-1] == "logits"
     assert len(rows) == 8

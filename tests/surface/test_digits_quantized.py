@@ -35,7 +35,7 @@ def script() -> ModuleType:
     return module
 
 
-def test_the_table_and_the_files_behind_it(
+def test_the_loss_table_matches_the_written_cfg_files(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert script.main(["--output", str(tmp_path)]) == 0

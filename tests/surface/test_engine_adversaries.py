@@ -176,7 +176,7 @@ def test_an_engine_that_is_wrong_is_red(judged, pytester, capsys, what):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", NOT_WHOLE)
-def test_an_engine_that_attacks_the_run_is_not_green(judged, pytester, capsys, what):
+def test_an_engine_that_attacks_the_run_does_not_pass(judged, pytester, capsys, what):
     top, body, said = NOT_WHOLE[what]
     done = judged(top, body)
     assert not green(pytester.path, done.ret, capsys), done.outlines
@@ -185,8 +185,8 @@ def test_an_engine_that_attacks_the_run_is_not_green(judged, pytester, capsys, w
 
 
 @pytest.mark.parametrize("what", ["its own file", "leaves a process"])
-def test_what_an_engine_does_to_the_run_is_named(judged, pytester, capsys, what):
-    test_an_engine_that_attacks_the_run_is_not_green(judged, pytester, capsys, what)
+def test_damage_by_an_engine_is_named(judged, pytester, capsys, what):
+    test_an_engine_that_attacks_the_run_does_not_pass(judged, pytester, capsys, what)
 
 
 @pytest.mark.parametrize("what", ["refuses where asked again", "another version later"])
@@ -195,7 +195,7 @@ def test_an_engine_that_changes_its_answer_is_red(judged, pytester, capsys, what
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_an_engine_says_or_writes_as_it_starts_is_checked(judged, what):
+def test_the_greeting_and_startup_of_an_engine_are_checked(judged, what):
     top, said = REFUSED[what]
     done = judged(top, "", "-p", "no:xdist")
     assert done.ret == 4
@@ -205,6 +205,6 @@ def test_what_an_engine_says_or_writes_as_it_starts_is_checked(judged, what):
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", FINE)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_odd_engine_that_is_right_is_green(judged, pytester, capsys, what, workers):
+def test_an_unusual_correct_engine_passes(judged, pytester, capsys, what, workers):
     done = judged(*FINE[what], *(["-n", str(workers)] if workers else []))
     assert green(pytester.path, done.ret, capsys), (done.outlines, done.errlines)

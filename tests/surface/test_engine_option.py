@@ -1,4 +1,4 @@
-"""What a user sees who judges a real engine."""
+"""The option --op-engine, as a user sees it."""
 
 import json
 import sys
@@ -70,7 +70,7 @@ def test_a_wrong_engine_is_a_usage_error(run, args, text):
     result.stderr.fnmatch_lines([f"ERROR: {text}"])
 
 
-def test_a_broken_formula_of_ours_is_the_engine_checks_to_find(run, pytester):
+def test_a_wrong_builtin_function_fails_the_engine_check(run, pytester):
     pytester.makepyfile(
         wrong="""
         from quantizer.numerics.requantize_accumulator import requantize_terms
@@ -118,7 +118,7 @@ def test_several_engines_run_one_after_the_other_and_are_compared(pytester, tmp_
     assert not (pytester.path / "reports").exists()
 
 
-def test_engines_that_a_variable_names_cannot_be_told_apart(run, pytester, monkeypatch):
+def test_several_engines_must_be_named_on_the_command_line(run, pytester, monkeypatch):
     monkeypatch.setenv("PYTEST_ADDOPTS", "--op-engine=onnxruntime")
     result = run("--op-engine", "litert")
     assert result.ret == 4

@@ -1,4 +1,4 @@
-"""Whatever a function under test does, each collected item has a record, and none is green without a verdict."""
+"""Each collected item has a record, and none passes without a verdict, whatever the functions under test do."""
 
 import json
 import shutil
@@ -67,7 +67,7 @@ def test_a_kernel_that_steers_the_run_fails(vendor, name):
     assert not any(check.get("inconclusive") for name, check in record["checks"].items() if name != "round_trip")
 
 
-def test_a_kernel_that_ends_the_process_leaves_a_run_that_nothing_reads(vendor, capsys):
+def test_a_kernel_that_ends_the_process_leaves_an_unreadable_run(vendor, capsys):
     vendor.write()
     assert vendor.run("-k", "a8-ideal or a16-ideal").ret == 0
     before = (vendor.root / "reports/out/records.jsonl").read_text()
@@ -103,7 +103,7 @@ def refused(root, capsys, text, where="reports/out"):
     assert not {"s.json", "s.md", "j.xml", "h.html", "h.sqlite", "m"} & {path.name for path in root.iterdir()}
 
 
-def test_an_item_that_was_interrupted_fails_and_the_run_is_not_whole(vendor, capsys):
+def test_an_interrupted_item_fails_and_the_run_is_incomplete(vendor, capsys):
     vendor.write(result=f"steer(0, {RIGHT})")
     plugin = vendor.root / "my_plugins/double.py"
     head, _, rest = plugin.read_text().partition("\n\n\n")
@@ -115,7 +115,7 @@ def test_an_item_that_was_interrupted_fails_and_the_run_is_not_whole(vendor, cap
     refused(vendor.root, capsys, "pytest ended with exit status 2.")
 
 
-def test_the_first_failure_that_ends_a_session_leaves_a_run_that_is_not_whole(vendor, capsys):
+def test_a_session_stopped_at_the_first_failure_is_incomplete(vendor, capsys):
     vendor.write(result=OFF_BY_ONE)
     result = vendor.run("-k", "ideal", "-x", "-p", "no:xdist")
     assert result.ret == 1
@@ -154,7 +154,7 @@ def test_a_crash_of_a_worker_of_xdist_is_a_failure_with_a_record(vendor):
     assert "crashed while running" in found["double-a8-ideal"]["failure"]
 
 
-def test_what_skips_an_item_from_outside_fails_it(vendor):
+def test_an_item_skipped_by_a_fixture_fails(vendor):
     vendor.write()
     (vendor.root / "my_specs/conftest.py").write_text(
         "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef away(): pytest.skip('today')\n"
@@ -164,7 +164,7 @@ def test_what_skips_an_item_from_outside_fails_it(vendor):
     assert (record["outcome"], record["failure"]) == ("failed", "setup: Skipped: today")
 
 
-def test_each_kind_of_item_counts_what_it_compared(vendor):
+def test_each_kind_of_item_counts_its_comparisons(vendor):
     vendor.write()
     assert vendor.run("--op-golden-update", "first").ret == 0
     found = records(vendor.root)
@@ -176,7 +176,7 @@ def test_each_kind_of_item_counts_what_it_compared(vendor):
     assert set(facts(vendor.root)["items"]) == set(found)
 
 
-def test_an_item_that_compared_nothing_is_not_passed(vendor):
+def test_an_item_without_comparisons_does_not_pass(vendor):
     """Only `exact` compares sums over windows, and this operator has none."""
     vendor.write()
     result = vendor.run("-k", "a8-ideal", "--op-check=properties")
@@ -185,7 +185,7 @@ def test_an_item_that_compared_nothing_is_not_passed(vendor):
     assert record["outcome"] == "skipped"
 
 
-def test_what_a_plugin_declares_is_a_gap_and_what_it_declares_wrongly_an_error(vendor):
+def test_declared_refusals_are_gaps_and_wrong_declarations_errors(vendor):
     vendor.write(result=f"steer(0, {RIGHT}) if x.dim() == 3 else {RIGHT}")
     steering_plugin = vendor.root / "my_plugins/double.py"
     text = steering_plugin.read_text()
@@ -238,7 +238,7 @@ def test_two_writers_in_one_folder_are_refused_and_drafts_swept(vendor):
     ]
 
 
-def test_files_of_two_runs_are_told_apart(vendor, capsys):
+def test_mixed_files_of_two_runs_are_refused(vendor, capsys):
     vendor.write()
     assert vendor.run("-k", "a8-ideal", "--op-report", "one").ret == 0
     assert vendor.run("-k", "a16-ideal", "--op-report", "two").ret == 0
@@ -249,7 +249,7 @@ def test_files_of_two_runs_are_told_apart(vendor, capsys):
         shutil.rmtree(vendor.root / "mixed")
 
 
-def test_a_session_without_an_item_of_ours_leaves_the_last_run_as_it_was(vendor):
+def test_a_session_without_quantizer_items_keeps_the_last_run(vendor):
     vendor.write()
     assert vendor.run("-k", "a8-ideal").ret == 0
     before = (vendor.root / "reports/out/run.json").read_bytes()

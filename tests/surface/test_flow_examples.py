@@ -78,7 +78,7 @@ def test_the_plugins_are_listed_with_the_line_of_the_readme(tmp_path: Path, warm
 
 @pytest.mark.nightly  # each line starts a process of plugins
 @pytest.mark.parametrize("place", range(3))
-def test_the_lines_of_a_vendors_readme_select_what_they_say(tmp_path: Path, warmed: Warmed, place: int) -> None:
+def test_commands_of_the_vendor_readme_select_the_named_items(tmp_path: Path, warmed: Warmed, place: int) -> None:
     folder = copied(tmp_path, "third_party_plugin")
     text = (EXAMPLES / "third_party_plugin" / "README.md").read_text(encoding="utf-8")
     lines = [line.split("  #")[0] for line in re.findall(r"^ {4}pytest ((?:-k|--op-plugins) .*)$", text, re.MULTILINE)]

@@ -78,20 +78,20 @@ def test_right_kernels_are_green(folder, judged):
         ("shows_another_stage", ["stage 'half' is shown, and nobody declared it"]),
     ],
 )
-def test_wrong_kernels_are_red_in_the_stage_that_is_wrong(folder, judged, wrong, said):
+def test_wrong_kernels_fail_in_the_wrong_stage(folder, judged, wrong, said):
     done = judged(folder, "-k", ITEMS, f"--op-plugins=wrong/{wrong}.py")
     assert done.returncode == 1 and "2 failed" in done.stdout, done.stdout
     for text in said:
         assert done.stdout.count(text) == 2, done.stdout
 
 
-def test_a_last_rounding_of_another_mode_is_red(folder, judged):
+def test_a_wrong_mode_of_the_last_rounding_fails(folder, judged):
     done = judged(folder, "-k", ITEMS, "--op-plugins=wrong/rounds_ties_away.py")
     assert done.returncode == 1 and "1 failed, 1 passed" in done.stdout, done.stdout
     assert done.stdout.count("worst       y[") == 1, done.stdout
 
 
-def test_what_a_custom_error_model_leaves_unjudged_is_said_in_the_run_and_in_the_statement(tmp_path, judged, warmed):
+def test_checks_that_a_custom_error_model_skips_are_reported(tmp_path, judged, warmed):
     for name, text in (("op_specs/half_of.yaml", CUSTOM), ("op_plugins/half_of.py", HALVES)):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(text)

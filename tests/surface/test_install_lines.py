@@ -133,7 +133,7 @@ def other(tmp_path_factory):
     return made
 
 
-def test_no_page_names_an_install_line_that_no_test_runs():
+def test_every_install_line_on_a_page_is_tested():
     said = {
         path.relative_to(ROOT).as_posix()
         for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", ".github/**/*.md")
@@ -147,7 +147,7 @@ def test_no_page_names_an_install_line_that_no_test_runs():
         assert not re.search(r"pip install '?quantizer\b(?!-conformance)|'quantizer\[", text), path
 
 
-def test_the_name_is_one_everywhere():
+def test_the_distribution_name_is_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == DISTRIBUTION
     vendor = tomllib.loads((ROOT / VENDOR / "pyproject.toml").read_text("utf-8"))["project"]
@@ -157,13 +157,13 @@ def test_the_name_is_one_everywhere():
     assert set(named) == set(project["optional-dependencies"])
 
 
-def test_the_line_that_installs_torch_takes_the_versions_that_the_package_takes():
+def test_the_torch_install_line_states_the_required_versions():
     (named,) = re.findall(r"pip install '(torch\S+)' --index-url", (ROOT / "docs/install.md").read_text("utf-8"))
     required = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     assert Requirement(named) in [Requirement(text) for text in required]
 
 
-def test_lines_of_the_repository_work_as_they_are_written(repository, wheel):
+def test_install_lines_for_the_repository_work(repository, wheel):
     assert wheel.name == f"quantizer_conformance-{quantizer.__version__}-py3-none-any.whl"
     first, *rest = dict.fromkeys(line for page in OF_THE_REPOSITORY for line in lines(page) if "pip wheel" not in line)
     assert first == "pip install dist/quantizer_conformance-*.whl"
@@ -181,7 +181,7 @@ def test_lines_of_the_repository_work_as_they_are_written(repository, wheel):
     )
 
 
-def test_lines_for_a_vendor_work_as_they_are_written(tmp_path, wheel):
+def test_install_lines_for_a_vendor_work(tmp_path, wheel):
     clean = Clean(tmp_path / "env", tmp_path / "vendor")
     shutil.copytree(ROOT / VENDOR, clean.root, dirs_exist_ok=True)
     (clean.root / "wheels").mkdir()
@@ -236,7 +236,7 @@ def lines_of_remedy() -> tuple[str, str]:
     return found
 
 
-def test_an_editable_install_behind_the_other_package_is_the_same_error(tmp_path, repository, wheel, other):
+def test_an_editable_install_hidden_by_another_package_is_an_error(tmp_path, repository, wheel, other):
     clean = Clean(tmp_path / "env", tmp_path / "user")
     clean.succeed(f"pip install --no-deps {other}")
     clean.succeed(f"pip install --no-deps -e {repository.root}")
@@ -245,7 +245,7 @@ def test_an_editable_install_behind_the_other_package_is_the_same_error(tmp_path
     assert "two packages have this folder" in done.stderr
 
 
-def test_a_folder_of_the_same_name_that_comes_first_is_named(tmp_path, wheel):
+def test_a_shadowing_folder_named_quantizer_is_reported(tmp_path, wheel):
     clean = Clean(tmp_path / "env", tmp_path / "user")
     clean.succeed(f"pip install --no-deps {wheel}")
     (clean.root / "quantizer").mkdir()

@@ -1,4 +1,4 @@
-"""Functions of plugins run in a separate process: whatever one does fails only its item, with one line saying why."""
+"""Functions of plugins run in a separate process: an error fails only its own item, with a one-line reason."""
 
 import json
 import shutil
@@ -151,7 +151,7 @@ LATE = ("hangs", "stops")
 """Functions that only a time limit ends. Only their tests wait for a short limit."""
 
 
-def test_what_a_function_does_is_its_own_failure_and_the_rest_of_the_run_goes_on(vendor):
+def test_a_failing_plugin_function_fails_only_its_own_item(vendor):
     everything(vendor.root)
     late = " or ".join(f"{name}-a8-ideal" for name in LATE)
     assert vendor.run("-k", late, "-p", "no:xdist", "--op-plugin-timeout=2").ret == 1
@@ -176,7 +176,7 @@ def test_what_a_function_does_is_its_own_failure_and_the_rest_of_the_run_goes_on
     assert {one["standing"] for one in facts["functions"] if ".quantized" in one["name"]} >= {"judged"}
 
 
-def test_a_process_that_a_function_leaves_behind_ends_and_the_run_is_not_whole(vendor):
+def test_a_process_left_by_a_plugin_ends_and_invalidates_the_run(vendor):
     """The process has left the session of the process that started it, so no process group contains it."""
     fork = "KEPT or os.fork() or (os.setsid(), os.closerange(0, 64), time.sleep(600)); KEPT.setdefault(1)"
     write(vendor.root, "orphans", text("orphans", fork, "right"))
@@ -200,7 +200,7 @@ def test_a_process_that_a_function_leaves_behind_ends_and_the_run_is_not_whole(v
     assert main(["report", "statement", str(vendor.root / "reports/out"), "-o", str(vendor.root / "s")]) == 2
 
 
-def test_a_run_in_the_process_of_pytest_says_so_and_is_not_a_statement(vendor, capsys):
+def test_an_in_process_run_is_reported_and_gives_no_statement(vendor, capsys):
     write(vendor.root, "fine", text("fine", "", "right"))
     result = vendor.run("-k", "a8-ideal", "--op-in-process")
     assert result.ret == 0
@@ -240,12 +240,12 @@ def test_another_interpreter_loads_the_plugins(vendor, tmp_path):
 
 
 @pytest.mark.parametrize("given", ["--op-plugin-timeout=soon", "--op-plugin-memory=0"])
-def test_a_limit_is_a_number_above_zero(vendor, given):
+def test_plugin_limits_must_be_positive_numbers(vendor, given):
     write(vendor.root, "fine", text("fine", "", "right"))
     assert vendor.run(given).ret == 4
 
 
-def test_each_worker_of_xdist_has_a_process_and_a_profile_that_draws_reports_as_the_gate_does(vendor):
+def test_each_xdist_worker_has_its_own_plugin_process(vendor):
     for name in ("crashes", "strides"):
         write(vendor.root, name, text(name, *WRONG[name][:2]))
     write(vendor.root, "views", text("views", *FINE["views"]))
@@ -257,7 +257,7 @@ def test_each_worker_of_xdist_has_a_process_and_a_profile_that_draws_reports_as_
         assert WRONG[name][2] in str(found[name]["failure"]), name
 
 
-def test_a_layer_in_a_process_of_its_own_gives_the_records_that_it_gives_beside_the_judge(pytester, nested):
+def test_a_layer_gives_the_same_records_in_process_and_apart(pytester, nested):
     """Attributes, placeholders and what the layer's quantize function leaves reach the judge only as plain data."""
     example = Path(__file__).parents[2] / "examples/third_party_plugin"
     for folder in ("op_specs", "plugin"):

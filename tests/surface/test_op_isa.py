@@ -1,4 +1,4 @@
-"""What a user sees who limits a real engine to a level of instructions."""
+"""The option --op-isa, which limits a real engine to a level of instructions, as a user sees it."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def records(pytester):
     return [json.loads(line) for line in (pytester.path / "reports/out/records.jsonl").read_text().splitlines()]
 
 
-def test_all_gives_every_level_that_the_processor_has_items_of_its_own(run, pytester):
+def test_op_isa_all_runs_every_level_of_the_processor(run, pytester):
     levels = offered() or ("host",)
     result = run("torch", "--op-isa=all")
     assert result.ret == 0
@@ -46,7 +46,7 @@ def test_all_gives_every_level_that_the_processor_has_items_of_its_own(run, pyte
     assert facts["isa"] == list(levels)
 
 
-def test_an_engine_without_a_switch_runs_unpinned_and_the_report_names_the_processors_level(run, pytester):
+def test_an_engine_without_isa_switch_runs_unpinned(run, pytester):
     (pytester.path / "pytest.ini").write_text("[pytest]\nop_isa = all\n")
     result = run("onnxruntime")
     assert result.ret == 0

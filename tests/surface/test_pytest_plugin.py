@@ -1,4 +1,4 @@
-"""What a vendor sees who runs pytest on their own specs and plugins."""
+"""The pytest plugin, as a vendor with own specs and plugins sees it."""
 
 import json
 import re
@@ -15,14 +15,14 @@ HALF_UP = (
 )
 
 
-def test_a_right_operator_is_green_but_for_its_golden(vendor):
+def test_a_correct_operator_passes_except_for_its_missing_golden(vendor):
     vendor.write()
     result = vendor.run()
     result.assert_outcomes(passed=7, failed=1)
     result.stdout.fnmatch_lines(["*double-golden: cases/golden/double.jsonl: there is no golden. * Run pytest*"])
 
 
-def test_goldens_once_written_hold_and_records_are_the_same_on_any_number_of_workers_and_gate_the_next_run(vendor):
+def test_goldens_and_records_do_not_depend_on_the_number_of_workers(vendor):
     vendor.write()
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     lines = (vendor.root / "cases/golden/double.jsonl").read_text().splitlines()
@@ -50,7 +50,7 @@ def test_goldens_once_written_hold_and_records_are_the_same_on_any_number_of_wor
     result.stdout.fnmatch_lines(["baseline: *double-a99-ideal*"])
 
 
-def test_an_update_of_goldens_shows_before_and_after_and_keeps_it_in_the_line(vendor):
+def test_a_golden_update_shows_and_stores_old_and_new_codes(vendor):
     vendor.write()
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     file = vendor.root / "cases/golden/double.jsonl"
@@ -92,7 +92,7 @@ def test_goldens_are_never_written_under_ci(vendor, monkeypatch):
     result.stderr.fnmatch_lines(["*--op-golden-update: goldens are never written under CI.*"])
 
 
-def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
+def test_one_lsb_off_fails_with_element_interval_and_replay_file(vendor):
     vendor.write(result=OFF_BY_ONE)
     result = vendor.run("-k", "a8-ideal")
     assert result.ret == 1
@@ -124,7 +124,7 @@ def test_one_lsb_is_red_with_the_element_the_interval_and_a_replay_file(vendor):
     assert shown[1] == " --op-specs=my_specs/double.yaml --op-plugins=my_plugins"
 
 
-def test_a_case_is_replayed_beside_a_plugin_whose_spec_lies_elsewhere(vendor):
+def test_a_case_replays_with_only_its_own_spec(vendor):
     vendor.write("other")
     (vendor.root / "my_specs").rename(vendor.root / "other_specs")
     vendor.write(result=OFF_BY_ONE)
@@ -138,7 +138,7 @@ def test_a_case_is_replayed_beside_a_plugin_whose_spec_lies_elsewhere(vendor):
     assert (vendor.root / "exported/case.npz").is_file()
 
 
-def test_the_record_has_the_ratio_and_the_checks_that_the_failure_shows(vendor):
+def test_the_record_has_ratio_and_checks_of_the_failure(vendor):
     """The error grows with the size of the tensor, so the shrunk case has a smaller error."""
     vendor.write(result=f"{OFF_BY_ONE} * x.numel()")
     result = vendor.run("-k", "a8-ideal", "-p", "no:xdist")
@@ -153,7 +153,7 @@ def test_the_record_has_the_ratio_and_the_checks_that_the_failure_shows(vendor):
     assert failed == {"arithmetic", *filter(None, also.split(", "))}
 
 
-def test_ties_rounded_the_other_way_are_red(vendor):
+def test_ties_rounded_in_another_mode_fail(vendor):
     vendor.write(result=HALF_UP)
     result = vendor.run("-k", "a8-ideal")
     assert result.ret == 1
@@ -205,7 +205,7 @@ def generated(vendor, *args):
     return streams
 
 
-def test_every_item_has_generated_cases_of_its_own_the_same_in_every_run_of_the_gate(vendor):
+def test_each_item_draws_its_own_cases_deterministically(vendor):
     vendor.write()
     (vendor.root / "conftest.py").write_text(DRAWS)
     found = generated(vendor, "-k", "ideal")
@@ -215,7 +215,7 @@ def test_every_item_has_generated_cases_of_its_own_the_same_in_every_run_of_the_
     assert generated(vendor, "-k", "a8-ideal", "--op-profile", "dev") == {}
 
 
-def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
+def test_hypothesis_is_loaded_only_in_the_dev_profile(vendor):
     vendor.write()
     (vendor.root / "conftest.py").write_text(
         "import sys\ndef pytest_sessionfinish(session):\n    print('drawn' if 'hypothesis.core' in sys.modules else 'seeded')\n"
@@ -227,7 +227,7 @@ def test_hypothesis_draws_in_dev_alone_and_is_not_loaded_by_the_gate(vendor):
         assert ("my_specs/double.yaml::double-a8-ideal" in shown) == selected
 
 
-def test_markers_select_exactly(vendor):
+def test_markers_select_items_by_op_and_scheme(vendor):
     vendor.write()
     result = vendor.run("-m", "op(name='double') and scheme(name='a8')", "--collect-only", "-q")
     result.stdout.fnmatch_lines(["my_specs/double.yaml::double-a8-ideal"])
@@ -282,7 +282,7 @@ def test_a_malformed_spec_is_a_collection_error_with_its_place(vendor):
     result.stdout.fnmatch_lines(["*my_specs/double.yaml:*: quantization.famly: *Did you mean 'family'?*"])
 
 
-def test_a_new_operator_without_an_oracle_is_told_so(vendor):
+def test_a_new_operator_without_an_oracle_fails_its_spec_item(vendor):
     vendor.write()
     spec = vendor.root / "my_specs" / "double.yaml"
     spec.write_text(spec.read_text().replace("oracle: none\n", ""))
@@ -291,7 +291,7 @@ def test_a_new_operator_without_an_oracle_is_told_so(vendor):
     result.stdout.fnmatch_lines(["*double-spec: double.yaml: self-referenced*"])
 
 
-def test_kept_failures_run_first_for_ever(vendor):
+def test_a_kept_failure_runs_in_every_later_run(vendor):
     vendor.write(result=OFF_BY_ONE)
     vendor.run("-k", "a8-ideal")
     replay = next((vendor.root / "reports/out/failures").glob("*.json"))

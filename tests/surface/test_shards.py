@@ -38,7 +38,7 @@ def call(*words):
     return main(["report", *map(str, words)])
 
 
-def test_shards_part_a_run_without_overlap_and_merge_to_its_bytes(whole, capsys):
+def test_shards_are_disjoint_and_merge_to_the_same_bytes(whole, capsys):
     parts = [ids(path / "records.jsonl") for path in shards(whole)]
     assert all(parts)
     assert sum(map(len, parts)) == len(set().union(*parts))
@@ -119,7 +119,7 @@ def wrong_shards_give_one_error_and_write_nothing(whole, capsys):
     says("does not belong to shard 2/3. Run the shard again.", one, two, three)
 
 
-def test_what_is_not_a_shard_is_a_usage_error(vendor):
+def test_an_invalid_shard_is_a_usage_error(vendor):
     vendor.write()
     result = vendor.run("--op-shard=4/3")
     assert result.ret == 4
@@ -127,12 +127,12 @@ def test_what_is_not_a_shard_is_a_usage_error(vendor):
 
 
 @pytest.mark.parametrize("text", ["0/3", "1", "1/0", "a/b", "1/3/5", "-1/3", "1/99999"])
-def test_a_shard_has_one_form(text):
+def test_a_shard_must_be_k_of_n(text):
     with pytest.raises(UnsupportedError, match="must be K/N with"):
         read_shard(text, "here")
 
 
-def test_an_empty_shard_is_green_and_a_run_of_empty_shards_is_refused(vendor, capsys):
+def test_an_empty_shard_passes_but_all_empty_shards_fail(vendor, capsys):
     vendor.write()
     empty = next(k for k in range(1, 51) if not Shard(k, 50).holds("double-a8-ideal"))
     assert vendor.run("-k", "a8-ideal", f"--op-shard={empty}/50").ret == 0
@@ -143,7 +143,7 @@ def test_an_empty_shard_is_green_and_a_run_of_empty_shards_is_refused(vendor, ca
 
 
 @pytest.mark.nightly
-def test_the_same_shards_on_workers(vendor):
+def test_shards_do_not_depend_on_workers(vendor):
     vendor.write()
     found = []
     for words in (["-p", "no:xdist"], ["-n", "2"]):

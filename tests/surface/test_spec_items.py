@@ -1,4 +1,4 @@
-"""The spec item names an operator that is not supported, and a key of a spec that decides nothing."""
+"""The spec item fails for unsupported operators and for keys of a spec without effect."""
 
 import re
 from pathlib import Path
@@ -105,7 +105,7 @@ def write(root: Path, name: str, old: str = "", new: str = "") -> None:
     (root / "my_plugins" / f"{name}.py").write_text(MODULE.format(name=name, attrs=attrs))
 
 
-def test_each_planted_defect_fails_its_item_and_says_what_to_do(vendor):
+def test_each_planted_spec_defect_fails_with_a_remedy(vendor):
     for name, (old, new, _) in DEFECTS.items():
         write(vendor.root, name, old, new)
     result = vendor.run("-k=-spec or -reject")
@@ -127,7 +127,7 @@ def test_a_reference_of_fewer_bits_than_float64_is_refused(vendor):
     result.stdout.fnmatch_lines(["coarse-spec: coarse: the reference computes in float32 or less,*"])
 
 
-def test_a_golden_is_asked_for_every_target(vendor):
+def test_every_target_needs_a_golden(vendor):
     write(vendor.root, "right")
     assert vendor.run("-k", "golden", "--op-golden-update", "first goldens").ret == 0
     path = vendor.root / "cases/golden/right.jsonl"
@@ -147,7 +147,7 @@ def test_a_function_without_a_spec_ends_the_run_and_is_named(vendor):
     assert "operator 'stray' has no spec. Write stray.yaml (quantizer spec new)." in output
 
 
-def test_a_spec_named_by_file_may_have_neighbours_with_functions(vendor):
+def test_a_run_of_one_spec_file_reports_other_functions_unjudged(vendor):
     write(vendor.root, "right")
     write(vendor.root, "other")
     result = vendor.pytest("my_specs/right.yaml", "--op-plugins=my_plugins", "-k=right-a8-ideal", "-q")
@@ -169,7 +169,7 @@ def test_the_oracles_that_ship_need_no_extra():
     assert {oracle.partition(".")[0] for oracle in oracles} <= {"torch", "numpy", "none"}
 
 
-def test_an_operator_of_which_no_fault_is_found_is_not_supported(monkeypatch):
+def test_an_operator_without_found_faults_fails_its_spec_item(monkeypatch):
     session = open_session(Options(root=Path.cwd()))
     monkeypatch.setattr("quantizer.conformance.faults.kills.judge", lambda *_: [])
     problems = spec_problems(session, session.library.spec("reshape")).problems

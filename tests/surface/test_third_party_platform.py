@@ -82,7 +82,7 @@ def test_shipped_operators_are_green_on_the_chip(customer, tmp_path):
     assert done.returncode == 0 and f"{len(OPERATORS)} passed" in done.stdout, done.stdout
 
 
-def test_one_step_in_one_code_is_red_in_each(customer, tmp_path):
+def test_one_wrong_code_fails_every_operator(customer, tmp_path):
     shutil.copytree(EXAMPLE / "faulty", tmp_path / "faulty")
     done = customer.judged(tmp_path, "--op-plugins=faulty")
     assert done.returncode == 1 and f"{len(OPERATORS)} failed" in done.stdout, done.stdout
@@ -90,7 +90,7 @@ def test_one_step_in_one_code_is_red_in_each(customer, tmp_path):
         assert f"{op}.yaml::{op}-" in done.stdout
 
 
-def test_an_operator_of_the_user_with_two_roundings_is_judged_under_the_functions_of_the_chip(customer, tmp_path):
+def test_a_user_operator_with_stages_runs_on_the_third_party_chip(customer, tmp_path):
     specs = tmp_path / "op_specs"
     shutil.copytree(FUSED / "op_specs", specs)
     chip = (EXAMPLE / "src/tiny_chip/tiny_chip.yaml").read_text().replace("sigmoid]", "sigmoid, swiglu]")
@@ -121,7 +121,7 @@ def test_the_simulator_is_an_engine_and_is_judged(customer, tmp_path):
 
 
 @pytest.mark.nightly  # two runs with a process of plugins; the tests above judge the same operators
-def test_the_lines_of_the_page_are_green_and_its_wrong_kernel_is_red(customer, tmp_path):
+def test_page_commands_pass_and_the_wrong_kernel_fails(customer, tmp_path):
     page = (ROOT / "docs/platforms.md").read_text(encoding="utf-8").split("## 7. Run")[1].split("\n## ")[0]
     (line,) = re.findall(r"^ {4}pytest (.*)$", page, re.MULTILINE)
     (wrong,) = re.findall(r"`(--op-plugins=\w+)`", page)
@@ -139,7 +139,7 @@ def test_linting_finds_the_room(customer, tmp_path):
 
 @pytest.mark.nightly  # tests/unit/test_rooms.py tests each part separately
 @pytest.mark.parametrize("name", ["tpulang", "tosa", "compass"])
-def test_a_shipped_room_in_a_wheel_of_its_own_gives_the_same_records(name, tmp_path):
+def test_a_shipped_room_in_its_own_wheel_gives_the_same_records(name, tmp_path):
     home, site, room = tmp_path / "home", tmp_path / "site", tmp_path / "room"
     home.mkdir()
     for folder in ("quantizer", "op_specs", "cases"):

@@ -1,4 +1,4 @@
-"""The tutorials' files and console blocks, as a reader follows them: the commands print what the page says."""
+"""Files and console blocks of the tutorials: the commands print the output that the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 
 
 @pytest.mark.parametrize(("page", "least"), [("operator_author", 8), ("model_engineer", 5)])
-def test_the_page_says_what_happens(tmp_path: Path, warmed: Warmed, page: str, least: int) -> None:
+def test_tutorial_commands_print_what_the_page_shows(tmp_path: Path, warmed: Warmed, page: str, least: int) -> None:
     if page == "model_engineer":
         pytest.importorskip("onnx")
         for path in (ROOT / "examples" / "model_test").iterdir():
@@ -27,7 +27,7 @@ def test_the_page_on_debugging_finds_the_cause(tmp_path: Path, warmed: Warmed) -
     assert follow(ROOT / "docs" / "debugging.md", tmp_path, warmed) >= 4
 
 
-def test_the_commands_that_judge_a_network_s_operators_find_items_in_any_folder(tmp_path: Path, warmed: Warmed) -> None:
+def test_network_commands_of_the_tutorial_find_items_anywhere(tmp_path: Path, warmed: Warmed) -> None:
     pytest.importorskip("onnxruntime")
     page = (TUTORIALS / "model_engineer.md").read_text(encoding="utf-8")
     judging = re.findall(r"^\$ (pytest .*)$", page, re.MULTILINE)
@@ -36,7 +36,7 @@ def test_the_commands_that_judge_a_network_s_operators_find_items_in_any_folder(
 
 
 @pytest.mark.nightly  # plants every fault
-def test_the_page_of_the_operator_says_what_planted_faults_are_found(tmp_path: Path, warmed: Warmed) -> None:
+def test_the_operator_tutorial_shows_the_faults_table(tmp_path: Path, warmed: Warmed) -> None:
     page = TUTORIALS / "operator_author.md"
     follow(page, tmp_path, warmed)
     command, said = re.findall(

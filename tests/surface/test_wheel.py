@@ -76,7 +76,7 @@ def test_a_vendor_project_is_collected_and_green_and_one_lsb_is_red(site, tmp_pa
 
 
 @pytest.mark.nightly  # a separate run under xdist
-def test_workers_and_the_process_that_writes_files_know_the_same_layer_functions(site, tmp_path):
+def test_xdist_workers_and_controller_know_the_same_layer_functions(site, tmp_path):
     """A layer function is registered once specs are known; under xdist the writing process collects none."""
     vendor = tmp_path / "vendor"
     shutil.copytree(EXAMPLE, vendor)

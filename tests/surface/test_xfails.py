@@ -71,7 +71,7 @@ def test_a_known_failure_is_green_and_counted(broken):
 
 
 @pytest.mark.parametrize(("predicate", "whole"), [("'true'", True), ("prod(shape) < 2", False)])
-def test_a_known_failure_that_excuses_every_case_is_in_the_statement(broken, predicate, whole):
+def test_a_statement_lists_xfails_that_excuse_every_case(broken, predicate, whole):
     """A failure that excuses only some cases (tensors of one element) is listed only among the exceptions."""
     broken.write(result=OFF_BY_ONE if whole else f"{RIGHT} + (x.numel() < 2)")
     assert run(broken, predicate=predicate, items=ONE if whole else "ideal or regressions").ret == (0 if whole else 1)
@@ -85,11 +85,11 @@ def test_a_known_failure_that_excuses_every_case_is_in_the_statement(broken, pre
     assert (" a check has no case that passes)" in stated.with_suffix(".md").read_text()) == whole
 
 
-def test_outside_its_predicate_a_failure_stays_red(broken):
+def test_a_failure_outside_the_xfail_predicate_stays_red(broken):
     assert run(broken, predicate="prod(shape) > 2 and prod(shape) < 2").ret == 1
 
 
-def test_an_entry_whose_case_passes_is_red(broken):
+def test_an_xfail_whose_case_passes_fails(broken):
     broken.write(result=RIGHT)
     result = run(broken)
     assert result.ret == 1
@@ -107,13 +107,13 @@ def test_an_entry_whose_case_passes_is_red(broken):
         ({"predicate": "widht > 1"}, "*known.yaml:5:*predicate: *widht*"),
     ],
 )
-def test_a_wrong_entry_ends_the_run(repository, change, says):
+def test_an_invalid_xfail_ends_the_run(repository, change, says):
     result = run(repository, **change)
     assert result.ret == 4
     result.stderr.fnmatch_lines([says])
 
 
-def test_an_entry_for_an_unknown_operator_ends_the_run(repository):
+def test_an_xfail_for_an_unknown_operator_ends_the_run(repository):
     (repository.root / "known.yaml").write_text(
         ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json").replace("[double]", "[dubble]")
     )
@@ -122,7 +122,7 @@ def test_an_entry_for_an_unknown_operator_ends_the_run(repository):
     result.stderr.fnmatch_lines(["*'dubble': no such name. Did you mean 'double'?*"])
 
 
-def test_without_a_commit_there_is_no_day(vendor):
+def test_xfails_without_a_commit_date_are_refused(vendor):
     vendor.write()
     (vendor.root / "known.yaml").write_text("xfails: []\n")
     result = vendor.run("--op-xfails", "known.yaml")
@@ -140,7 +140,7 @@ def test_an_entry_names_only_platforms_on_which_its_case_fails(broken):
     result.stdout.fnmatch_lines(["*ort defect one_too_many: its stored case does not fail as declared.*"])
 
 
-def test_an_id_that_is_not_a_name_ends_the_run(repository):
+def test_an_xfail_with_an_invalid_id_ends_the_run(repository):
     text = ENTRY.format(predicate="'true'", expires="9999-12-31", case="stuck.json")
     (repository.root / "known.yaml").write_text(text.replace("one_too_many", "one-too-many"))
     result = repository.run("--op-xfails", "known.yaml")
@@ -149,7 +149,7 @@ def test_an_id_that_is_not_a_name_ends_the_run(repository):
 
 
 @pytest.mark.parametrize("since", ["soon", "9999-12-32"])
-def test_a_since_that_is_not_a_day_ends_the_run(repository, since):
+def test_an_xfail_with_an_invalid_since_ends_the_run(repository, since):
     result = run(repository, expires=f'9999-12-31"\n    since: "{since}')
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"*since: must be a day, got '{since}'. Write it as 2027-01-31.*"])

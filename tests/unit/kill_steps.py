@@ -48,7 +48,7 @@ def _records(word: str) -> list[Record]:
 
 
 def _facts(word: str, shard: str = "") -> Facts:
-    """Return facts that say of which records they are, as far as facts of any version say something: by the plugin's own field."""
+    """Return run facts that identify these records: their digest stands for the arguments of the run."""
     digest = sha256("".join(one.to_json() for one in _records(word)).encode()).hexdigest()
     return Facts(
         quantizer="1",
@@ -110,7 +110,7 @@ def after(what: str, step: int) -> int:
 
 
 def prepare(what: str, folder: Path) -> None:
-    """Put the old content into *folder*, and nothing else."""
+    """Make the old content the only content of *folder*."""
     shutil.rmtree(folder)
     folder.mkdir()
     os.chdir(folder)
@@ -164,7 +164,7 @@ def write(what: str, folder: Path) -> None:
 
 
 def check(what: str, folder: Path) -> None:
-    """Fail unless what stands in *folder* is old, new, or not whole."""
+    """Fail unless the content of *folder* is old, new, or recognisably incomplete."""
     match what:
         case "one file" | "a set":
             names = SET if what == "a set" else SET[:1]

@@ -16,7 +16,7 @@ ROUND = ("half_away_from_zero", "half_up", "half_down", "half_to_even", "towards
 
 
 class Draw:
-    """Choices and values that a key alone decides."""
+    """Choices and values derived from a key."""
 
     def __init__(self, key: str) -> None:
         self.key, self.count = key, 0
@@ -58,7 +58,7 @@ class Draw:
 
 @dataclass
 class Built:
-    """A graph with one call, values for its inputs, and what the call returned."""
+    """A graph with one call, values for its inputs, and the result of the call."""
 
     graph: tpul.Graph
     feeds: dict[str, np.ndarray]

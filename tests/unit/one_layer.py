@@ -47,7 +47,7 @@ def noise(*shape: int, seed: int = 0) -> Array:
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a layer."""
+    """The result of optimizing one layer."""
 
     work: Work
     text: str
@@ -60,7 +60,7 @@ class Ran:
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the layer says."""
+        """Return the parameters of the written layer."""
         return dict(self._node.attrs)
 
     @property

@@ -87,7 +87,7 @@ def verdicts(judged: Target, count: int) -> list[Verdict]:
 
 
 def failures(judged: Target, count: int) -> Iterator[Verdict]:
-    """Yield what fails, case by case: who finds what they look for judges no case behind it."""
+    """Yield failures case by case, so that a caller may stop at the first."""
     for trial in trials(judged, count):
         yield from (verdict for verdict in judge(trial) if verdict.failing)
 

@@ -1,4 +1,4 @@
-"""The limit of a fused relu6 becomes a code as the platform says for the declared requantization, whatever a rule gives."""
+"""The limit of a fused relu6 is quantized in the declared requantization, whatever a rule provides."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chip() -> Target:
 
 
 @pytest.mark.parametrize("hands", [True, False])
-def test_a_limit_of_the_declared_variant_holds_without_a_multiplier(hands: bool):
+def test_the_relu6_limit_follows_the_declared_requantization(hands: bool):
     target = chip()
     rule = REGISTRY.find("add", "quantize", ("ideal",))
     forward = REGISTRY.find("add", "quantized", ("ideal",))

@@ -1,4 +1,4 @@
-"""AIPUBuilder-style plugins through all checks: right ones pass, and what the original's flow does around them holds."""
+"""AIPUBuilder-style plugins in all checks: correct ones pass, and the original's flow around them applies."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def alone(tmp_path, monkeypatch):
 
 
 def passes(verdict) -> bool:
-    """Return whether a check passes, or fails on what the platform's own zero points cost every operator."""
+    """Return whether a check passes, or fails only by the declared cost of the platform's zero points."""
     return verdict.status == "pass" or verdict.reason.startswith("clamped_zero_point: ")
 
 
@@ -132,7 +132,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_convolution_fails_the_check_that_names_the_fault(tmp_path, fault):
+def test_a_wrong_convolution_fails_the_expected_check(tmp_path, fault):
     right, wrong, check, tensor = FAULTS[fault]
     assert CONV.count(right) == 1
     library = open_library(write(tmp_path, "conv.py", CONV.replace(right, wrong)))
@@ -142,7 +142,7 @@ def test_a_wrong_convolution_fails_the_check_that_names_the_fault(tmp_path, faul
 
 @pytest.mark.parametrize("text", [CONV_FORWARD, CONV_QUANTIZE], ids=["forward", "quantize"])
 @pytest.mark.parametrize("scheme", ["w8a8", "w8pta8", "w16a16"])
-def test_one_function_alone_works_with_the_other_built_in(tmp_path, text, scheme):
+def test_a_plugin_may_replace_only_one_of_both_functions(tmp_path, text, scheme):
     library = open_library(write(tmp_path, "conv.py", text))
     assert failing(target(library, "conv2d", scheme), CASES) == {}
     replaced = {entry.kind for entry in REGISTRY.replacements()}
@@ -151,7 +151,7 @@ def test_one_function_alone_works_with_the_other_built_in(tmp_path, text, scheme
     assert set(places.values()) == ({"conv.py"} if text is CONV_FORWARD else {"built-in"})
 
 
-def test_other_platforms_keep_the_built_in(tmp_path):
+def test_other_platforms_keep_the_builtin_function(tmp_path):
     broken = CONV.replace("out.betensor = y\n", "out.betensor = y + 1\n")
     library = open_library(write(tmp_path, "conv.py", broken))
     assert set(failing(target(library, "conv2d", "w8a8"), 5)) >= {"float", "arithmetic"}
@@ -331,7 +331,7 @@ def test_the_documents_example_runs_through_the_flow(tmp_path, scheme):
     assert failing(judged, CASES) == {}
 
 
-def test_placeholders_are_calibrated_on_the_samples_and_not_on_the_trial_run(tmp_path):
+def test_placeholders_are_calibrated_on_samples_only(tmp_path):
     import sys
 
     judged = dummy(tmp_path)
@@ -344,7 +344,7 @@ def test_placeholders_are_calibrated_on_the_samples_and_not_on_the_trial_run(tmp
         assert seen == [(batch, float(low), float(high), 0)] * 3
 
 
-def test_what_the_quantize_function_leaves_is_kept_for_the_file_and_for_the_forward(tmp_path):
+def test_results_of_the_quantize_function_reach_the_file_and_the_forward(tmp_path):
     trial = next(trials(dummy(tmp_path), 1))
     extra = dict(trial.parameters.extra)
     attrs = extra.pop(LAYER_ATTRS)
@@ -365,7 +365,7 @@ def test_a_request_without_samples_cannot_calibrate_a_placeholder(tmp_path):
 STALE = DUMMY.replace("    else:\n        self.placeholders[0].betensor = kept\n", "")
 
 
-def test_a_placeholder_must_be_refreshed_in_every_forward(tmp_path):
+def test_a_placeholder_not_written_in_the_forward_fails(tmp_path):
     assert STALE != DUMMY
     (verdict,) = judge(next(trials(dummy(tmp_path, STALE), 1)))
     assert verdict.check == "parameters"
@@ -379,7 +379,7 @@ FIELDS = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 @pytest.mark.parametrize(
     ("tensor", "kind"), [("result", "output 'y'"), ("kept", "placeholder 'dummy_op/inner_temp_vars'")]
 )
-def test_a_field_left_undecided_fails_parameters_and_nothing_else(tmp_path, field, tensor, kind):
+def test_a_field_left_undecided_fails_only_parameters(tmp_path, field, tensor, kind):
     text = DUMMY.replace("    SEEN.append(", f"    {tensor}.{field} = None\n    SEEN.append(")
     (verdict,) = judge(next(trials(dummy(tmp_path, text), 1)))
     assert (verdict.check, verdict.status) == ("parameters", "fail")
@@ -393,7 +393,7 @@ def test_a_constant_left_undecided_fails_parameters(tmp_path, field):
     assert f"left {field} of constant 'weight' undecided" in verdict.reason
 
 
-def test_code_limits_get_defaults_and_an_added_constant_needs_only_a_dtype(tmp_path):
+def test_code_limits_have_defaults_and_constants_need_a_dtype(tmp_path):
     judged = dummy(
         tmp_path, DUMMY.replace("    SEEN.append(", "    result.qmin = result.qmax = None\n    SEEN.append(")
     )
@@ -406,14 +406,14 @@ def test_code_limits_get_defaults_and_an_added_constant_needs_only_a_dtype(tmp_p
 # -- what the original's flow does around a function ---------------------------------------------------------------
 
 
-def test_a_function_that_depends_on_more_than_its_layer_is_caught_by_the_trial_clones(tmp_path):
+def test_a_function_with_hidden_state_differs_on_a_cloned_layer(tmp_path):
     text = DUMMY.replace("    SEEN.append(", "    result.scale = result.scale * (1 + len(SEEN))\n    SEEN.append(")
     (verdict,) = judge(next(trials(dummy(tmp_path, text), 1)))
     assert "a run on a copy of the layer gave another result" in verdict.reason
     assert "scale" in verdict.reason
 
 
-def test_what_a_forward_finds_in_attrs_alone_is_not_there_when_the_layer_is_read_back(tmp_path):
+def test_attrs_are_lost_when_the_layer_is_read_back(tmp_path):
     lasting = DUMMY.replace("self.params['whether_plus_one'] = True", "self.params['mine'] = 3").replace(
         "self.get_param('whether_plus_one')", "self.get_param('mine')"
     )
@@ -434,7 +434,7 @@ def test_attrs_set_in_a_forward_are_readable_in_quantize(tmp_path):
     assert failing(dummy(tmp_path, text), 3) == {}
 
 
-def test_damage_to_inputs_stays_inside_the_forward(tmp_path):
+def test_inputs_changed_by_a_forward_stay_unchanged_outside(tmp_path):
     text = DUMMY.replace(
         "kept = source", "result.betensor = source.betensor.clone()\n    source.betensor += 7\n    kept = source"
     )
@@ -445,7 +445,7 @@ def test_damage_to_inputs_stays_inside_the_forward(tmp_path):
         assert all(torch.equal(trial.tensors[name], values) for name, values in before.items())
 
 
-def test_inputs_come_back_as_they_were_and_outputs_may_be_written_in_place():
+def test_inputs_are_restored_and_outputs_may_be_written_in_place():
     def damage(node):
         node.outputs[0].betensor.copy_(node.inputs[0].betensor)
         node.inputs[0].betensor.fill_(9.0)
@@ -476,7 +476,7 @@ def test_a_function_may_import_the_layer_when_it_runs(tmp_path):
         ("OPT_FATAL('5% too wide')", "5% too wide"),
     ],
 )
-def test_what_a_forward_does_wrong_is_said_with_its_place(tmp_path, wrong, said):
+def test_an_error_in_a_forward_names_its_place(tmp_path, wrong, said):
     import re
 
     text = DUMMY.replace("    result.betensor = source.betensor\n", f"    {wrong}\n")
@@ -510,7 +510,7 @@ def test_values_that_a_file_cannot_hold_are_refused(tmp_path):
         assert said in verdict.reason
 
 
-def test_biases_of_a_layer_without_bias_hold_the_absorbed_zero_point_alone(tmp_path):
+def test_a_layer_without_bias_holds_only_the_zero_point_term(tmp_path):
     library = open_library(write(tmp_path, "conv.py", CONV + "    b.betensor[-1] += 1\n"))
     judged = target(library, "conv2d", "w8a8")
     for trial in trials(judged, 12):
@@ -557,7 +557,7 @@ def replace_part(scheme, **changes):
 # -- connecting ----------------------------------------------------------------------------------------------------
 
 
-def test_a_layer_type_that_no_spec_names_is_an_error_that_says_what_to_write(tmp_path):
+def test_a_layer_type_without_a_spec_is_an_error_with_remedy(tmp_path):
     load_plugins([write(tmp_path, "dummy.py", DUMMY)], {})
     with pytest.raises(
         PluginError, match=r"dummy\.py: dummy_forward .*no spec is a Compass DummyOP\. Write .*compass: DummyOP"
@@ -565,7 +565,7 @@ def test_a_layer_type_that_no_spec_names_is_an_error_that_says_what_to_write(tmp
         bridge.connect(load_library().specs)
 
 
-def test_connecting_again_adds_nothing_and_new_specs_are_met(tmp_path):
+def test_connecting_again_adds_only_new_specs(tmp_path):
     load_plugins([write(tmp_path, "conv.py", CONV)], {})
     specs = load_library().specs
     assert len(bridge.connect(specs)) == 3
@@ -575,7 +575,7 @@ def test_connecting_again_adds_nothing_and_new_specs_are_met(tmp_path):
     assert len(loading.LAYERS) == 2
 
 
-def test_the_two_functions_of_a_type_have_versions_of_their_own(tmp_path):
+def test_forward_and_quantize_functions_are_versioned_separately(tmp_path):
     newer = CONV_QUANTIZE.replace("'2.0'", "'2.10'").replace(
         "out.qinvariant = w.q", "self.params['newer'] = 1; out.qinvariant = w.q"
     )
@@ -622,7 +622,7 @@ def test_numbers_per_branch_are_read_and_written_back(tmp_path):
     assert failing(target(library, "dummy_plus", "a8"), 20) == {}
 
 
-def test_one_multiplier_for_all_channels_comes_back_as_one(tmp_path):
+def test_one_multiplier_for_all_channels_stays_a_single_number(tmp_path):
     i, j = CONV.index("    self.constants['scale'] ="), CONV.index("    b.scale, b.zerop")
     text = CONV[:i] + "    self.params['scale_value'], self.params['shift_value'] = int(m[0]), int(n[0])\n" + CONV[j:]
     library = open_library(write(tmp_path, "conv.py", text))

@@ -1,4 +1,4 @@
-"""Plugins of layer types that operators share: right ones pass, whatever a vendor chooses; wrong ones fail.
+"""Plugins of layer types that several operators share: correct ones pass in any style, wrong ones fail.
 
 aipu_twins holds one file for each family, written as a vendor would from the original's own rules and conventions.
 """
@@ -66,7 +66,7 @@ def library(folder: Path, name: str, edits: dict[str, list[Edit]] | None = None,
 
 
 def drawn(judged: Target, count: int, first: int = 0, **row: str):
-    """Yield trials of cases; *row*: bins that they are asked to have, where the operator knows them."""
+    """Yield trials of cases; *row* holds requested bins, if the operator knows them."""
     known = factors(judged.spec, [judged.id])
     asked = {name: value for name, value in row.items() if value in known.get(name, ())}
     for index in range(first, first + count):
@@ -74,7 +74,7 @@ def drawn(judged: Target, count: int, first: int = 0, **row: str):
 
 
 def reds(judged: Target, count: int, **row: str) -> Iterator[str]:
-    """Yield what fails; who needs the first alone judges no case behind it."""
+    """Yield failures case by case, so that a caller may stop at the first."""
     for trial in drawn(judged, count, **row):
         for v in judge(trial):
             if v.failing:
@@ -106,7 +106,7 @@ def test_a_twin_of_every_method_of_a_layer_type_passes(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_a_twin_passes_the_examples_of_its_specs_scalars_included(tmp_path, name):
+def test_a_twin_passes_the_examples_including_scalars(tmp_path, name):
     found = library(tmp_path, name)
     for op in OPERATORS[name].split():
         judged = target(found, op, schemes(op)[0])
@@ -125,7 +125,7 @@ def test_a_twin_that_adds_the_zero_point_of_weights_passes_with_asymmetric_weigh
 
 @pytest.mark.parametrize("drop", ["op_register", "quant_register"])
 @pytest.mark.parametrize("op", ["leaky_relu", "clip", "pad", "concat", "avg_pool2d", "conv_transpose2d", "layer_norm"])
-def test_one_function_alone_meets_what_the_built_in_one_provides_or_needs(tmp_path, op, drop):
+def test_a_single_plugin_function_works_with_the_builtin_counterpart(tmp_path, op, drop):
     found = library(tmp_path, FILES[op], drop=drop)
     for scheme in (schemes(op)[0], schemes(op)[-1]):
         assert red(target(found, op, scheme), 4) == []
@@ -191,7 +191,7 @@ READINGS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_reading(tmp_path, variant):
+def test_an_unusual_correct_plugin_passes_under_one_reading(tmp_path, variant):
     ops, edits = VARIANTS[variant]
     found: dict = {}
     for op in ops.split():
@@ -211,7 +211,7 @@ def test_a_right_plugin_that_computes_in_a_way_of_its_own_passes_under_one_readi
 
 
 @pytest.mark.parametrize("variant", READINGS)
-def test_the_message_of_a_failure_names_the_reading_that_would_accept_it(tmp_path, variant):
+def test_a_failure_names_the_reading_that_would_pass(tmp_path, variant):
     ops, edits = VARIANTS[variant]
     op = ops.split()[0]
     found = library(tmp_path, FILES[op], edits)
@@ -225,7 +225,7 @@ def test_the_message_of_a_failure_names_the_reading_that_would_accept_it(tmp_pat
     raise AssertionError("no case fails")
 
 
-def test_every_stage_that_is_shown_is_judged_alone(tmp_path):
+def test_each_shown_stage_is_judged_separately(tmp_path):
     found = library(tmp_path, "activation", VARIANTS["stages shown"][1])
     for op, stage in (("leaky_relu", "negative"), ("clip", "relay")):
         for trial in drawn(target(found, op, "a8"), 8):
@@ -268,7 +268,7 @@ FAULTS: dict[str, tuple[str, str, list[Edit], str]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
+def test_a_wrong_plugin_fails_the_expected_check(tmp_path, fault):
     op, stem, edits, check = FAULTS[fault]
     scheme = "a16" if fault == "a table of 32 entries" else schemes(op)[0]
     judged = target(library(tmp_path, FILES[op], {stem: edits}), op, scheme)
@@ -291,7 +291,7 @@ def test_a_wrong_plugin_fails_the_check_that_sees_it(tmp_path, fault):
         ("m[0].item(), n[0].numpy()", 'self.get_param("scale_value"), self.get_param("shift_value")'),
     ],
 )
-def test_one_number_is_read_in_every_form(tmp_path, put, get):
+def test_a_single_number_may_be_written_in_any_form(tmp_path, put, get):
     edits = {
         "vendor_base": [("int(m[0]), int(n[0])", put)],
         "sums": [('z, self.get_param("scale_value"), self.get_param("shift_value")', f"z, {get}")],
@@ -314,7 +314,7 @@ def test_one_number_is_read_in_every_form(tmp_path, put, get):
         ("conv_transpose2d", 'self.constants["weights"].scale = [1.0] * 9', "9 scales"),
     ],
 )
-def test_what_is_undecided_or_of_a_wrong_count_is_said(tmp_path, op, line, said):
+def test_missing_or_miscounted_parameters_are_reported(tmp_path, op, line, said):
     text = f"""
 
 def then(function):
@@ -336,7 +336,7 @@ def then(function):
     assert any(said in reason for reason in reasons), reasons
 
 
-def test_relu_reaches_a_plugin_that_names_it_and_no_other(tmp_path):
+def test_only_plugins_that_declare_relu_get_cases_with_relu(tmp_path):
     judged = target(library(tmp_path, "eltwise"), "add", "a8")
     assert {trial.case.activation for trial in drawn(judged, 30)} == {"none", "relu", "relu6"}
     (tmp_path / "plain").mkdir()

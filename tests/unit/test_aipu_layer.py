@@ -88,7 +88,7 @@ def star(name: str) -> dict[str, object]:
         ("utils.quant_tool_utils", ["QuantMode", "linear_requantize"]),
     ],
 )
-def test_a_star_import_gives_the_documented_names(module, names):
+def test_star_imports_provide_the_documented_names(module, names):
     found = star(module)
     assert not [name for name in names if name not in found]
 
@@ -171,7 +171,7 @@ def test_a_clone_shares_nothing():
     assert (float(tensor.scale), tensor.min_key_axis.tolist(), tensor.attrs) == (1.0, [0, 0], {"list": [1]})
 
 
-def test_a_node_gives_what_it_has_and_names_what_it_lacks():
+def test_a_missing_attribute_of_a_node_is_named():
     node = PyNode("layer_a", OpType.Silu)
     node.params.update(axis=1)
     node.placeholders.append(PyTensor("p", torch.ones(1)))
@@ -241,7 +241,7 @@ def ranged(low: float, high: float) -> PyTensor:
         ((0, 0), "asymmetric", 1.0, 127),
     ],
 )
-def test_parameters_are_those_that_the_original_chose(span, mode, scale, zerop):
+def test_linear_quant_params_equal_those_of_the_original(span, mode, scale, zerop):
     found = arithmetic.get_linear_quant_params_from_tensor(ranged(*span), f"per_tensor_{mode}", 8, is_signed=True)
     assert round(float(found[0]), 3) == scale
     assert int(found[1]) == zerop
@@ -271,7 +271,7 @@ def test_parameters_equal_the_platform_rule_to_the_last_bit(bits, signed, mode):
         assert found[2:4] == (wanted.qmin, wanted.qmax)
 
 
-def test_parameters_per_channel_are_those_of_each_channel():
+def test_per_channel_parameters_equal_those_of_single_channels():
     tensor = PyTensor("w")
     tensor.min_key_axis, tensor.max_key_axis = torch.tensor([-1.0, -0.5, 0.0]), torch.tensor([0.3, 2.0, 0.0])
     found = arithmetic.get_linear_quant_params_from_tensor(
@@ -338,7 +338,7 @@ def test_conversions_equal_the_platform_and_keep_the_type():
     assert arithmetic.linear_quantize_clip(torch.tensor([3], dtype=torch.int8), 1.0, 0, 0, 255).dtype == torch.float32
 
 
-def test_the_zero_point_comes_before_rounding_in_quantize_and_after_it_in_requantize():
+def test_quantize_adds_the_zero_point_before_and_requantize_after_rounding():
     half = torch.tensor([0.5, 1.5, 2.5])
     assert arithmetic.linear_quantize_clip(half, 1.0, 1, -128, 127).tolist() == [0, 0, 2]
     assert arithmetic.linear_requantize(half * 2, 1, 1, 1, -128, 127).tolist() == [-1, 1, 1]
@@ -369,7 +369,7 @@ def test_tables_are_read_by_the_high_bits_and_interpolated_down():
         arithmetic.lookup_lut_powerof2(codes, lut[:3], 4, True, 8, True)
 
 
-def test_orders_of_axes_are_views():
+def test_axis_order_conversions_invert_each_other():
     x = torch.zeros(1, 2, 3, 4)
     assert arithmetic.nhwc2nchw(x).shape == (1, 4, 2, 3)
     assert torch.equal(arithmetic.nchw2nhwc(arithmetic.nhwc2nchw(x)), x)

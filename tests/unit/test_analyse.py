@@ -46,7 +46,7 @@ def test_moments_by_hand():
         Moments().summary()
 
 
-def test_statistics_name_every_computed_tensor_of_every_operation():
+def test_statistics_cover_every_computed_tensor():
     graph, batch = quantized(), [numbers(4, 3, 8, 8, seed=30)]
     rows = statistical_analyse(graph, [batch])
     assert [(r.operation, r.tensor, r.is_input) for r in rows][:5] == [
@@ -63,7 +63,7 @@ def test_statistics_name_every_computed_tensor_of_every_operation():
     assert rows[3].float_values.low == 0
 
 
-def test_parameter_ranges_are_those_of_the_constants():
+def test_parameter_ranges_equal_those_of_the_constants():
     rows = {row.tensor: row for row in parameter_analyse(quantized())}
     assert set(rows) == {"w", "b", "v", "g"}
     w = network().tensor("w").data
@@ -73,7 +73,7 @@ def test_parameter_ranges_are_those_of_the_constants():
     assert rows["g"].mean_size == pytest.approx(float(network().tensor("g").data.abs().mean()))
 
 
-def test_integer_nodes_stay_inside_their_enclosures_and_a_damaged_one_does_not():
+def test_only_damaged_integer_nodes_leave_their_enclosures():
     data = {"x": torch.from_numpy(whole((2, 3, 8, 8), 5))}
     graph = integer_graph(quantized(), inputs={"x": numbers(2, 3, 8, 8, seed=1)})
     rows = enclosure_ratios(graph, [data])
@@ -90,7 +90,7 @@ def test_integer_nodes_stay_inside_their_enclosures_and_a_damaged_one_does_not()
 
 
 def damaged(rescale):
-    """Return the multiplier of a rescale a tenth too large, whatever it is kept as."""
+    """Return the multiplier of a rescale a tenth too large, in the same form."""
     key = next(k for k in ("ratio", "factor", "mantissa") if isinstance(getattr(rescale, k, None), torch.Tensor))
     value = getattr(rescale, key)
     return {key: (value.double() * 1.1).to(value.dtype)}
@@ -128,7 +128,7 @@ def table_reader(op):
     return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
 
 
-def test_integers_that_a_gather_reads_are_places_of_its_table():
+def test_synthetic_gather_indices_lie_within_the_table():
     first, again = (synthetic_batches(table_reader("Gather"), 1, 2, 3) for _ in range(2))
     assert first[0]["ids"].dtype == torch.int64
     assert first[0]["ids"].shape == (3, 40)
@@ -162,7 +162,7 @@ def test_samples_that_do_not_fit_are_refused(tmp_path, made, error, text):
         read_batches(made(tmp_path), from_model(small_network("n")), 4)
 
 
-def test_an_archive_that_unpacks_to_more_than_it_may_is_refused_before_it_is(tmp_path, monkeypatch):
+def test_an_archive_too_large_when_unpacked_is_refused_before_unpacking(tmp_path, monkeypatch):
     monkeypatch.setattr("quantizer.ir.formats.npz.LARGEST", 1000)
     np.savez_compressed(tmp_path / "d.npz", x=np.zeros(DATA))
     with pytest.raises(FormatError, match="of 1000 bytes together"):
@@ -224,7 +224,7 @@ def test_damaged_samples_are_one_error(tmp_path, what, model, capsys):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_samples_of_another_order_of_bytes_are_the_same_samples(tmp_path, packed):
+def test_samples_of_another_byte_order_read_the_same(tmp_path, packed):
     values = whole(DATA, 3)
     path = tmp_path / ("x.npz" if packed else "x.npy")
     (np.savez if packed else np.save)(path, **{"x" if packed else "arr": values.astype(">f4")})
@@ -232,7 +232,7 @@ def test_samples_of_another_order_of_bytes_are_the_same_samples(tmp_path, packed
     assert torch.equal(batch["x"], torch.from_numpy(values))
 
 
-def test_more_values_than_a_tensor_may_have_are_refused_before_they_are_made(model, tmp_path, monkeypatch, capsys):
+def test_too_large_batches_are_refused_before_allocation(model, tmp_path, monkeypatch, capsys):
     assert main(["analyse", model, "--batch-size", "1048576", "--batches", "1048576"]) == 2
     assert "1048576 batches of 1048576 samples: 844424930131968 bytes of values" in capsys.readouterr().err
     monkeypatch.setattr("quantizer.ir.graph.LARGEST", 1000)
@@ -288,7 +288,7 @@ def test_analyse_takes_data_and_every_view(model, tmp_path, capsys):
         (["--data", "missing.npz"], "missing.npz: cannot be read"),
     ],
 )
-def test_analyse_says_in_one_line_what_is_wrong(model, capsys, more, text):
+def test_analyse_reports_errors_in_one_line(model, capsys, more, text):
     assert main(["analyse", model, *more]) == 2
     said = capsys.readouterr().err
     assert text in said

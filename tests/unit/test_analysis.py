@@ -1,4 +1,4 @@
-"""Errors by operation: measures against hand values, and the operation that was made worse is blamed."""
+"""Errors by operation: measures against hand values; the degraded operation is blamed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_measures_by_hand():
         sums.add(torch.ones(2), torch.ones(3))
 
 
-def test_the_operation_that_was_made_worse_is_blamed():
+def test_error_analysis_blames_the_degraded_operation():
     graph, batches = quantized(), [[numbers(4, 3, 8, 8, seed=s)] for s in (30, 31)]
     config = graph.node("conv2").parameters.output_quantization_config[0]
     before = {error.name: error for error in layerwise_error_analyse(graph, batches)}

@@ -1,4 +1,4 @@
-"""Mixed precision by search: the latest layer from which more bits satisfy, and the flow that writes what was found."""
+"""Mixed precision by search: the last layer from which more bits suffice, and the flow that writes the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NET = Path(__file__).parents[2] / "cases" / "reference" / "compass_net"
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
-def test_a_search_ends_at_the_last_place_that_satisfies(count: int) -> None:
+def test_the_search_returns_the_last_satisfying_place(count: int) -> None:
     for last in range(count + 1):
         asked: list[int] = []
         assert last_place(count, lambda place: asked.append(place) or place <= last) == last  # noqa: B023
@@ -54,7 +54,7 @@ def bits(work: Work) -> list[int]:
     return [own.number("activation_bits") for own in work.settings.values()]
 
 
-def test_the_flow_widens_as_few_layers_as_the_threshold_needs(tmp_path: Path) -> None:
+def test_mixed_precision_widens_as_few_layers_as_needed(tmp_path: Path) -> None:
     own = labels(tmp_path)
     plain = run(tmp_path, "0,0,L", **own)
     (error, _) = (score.value for score in plain.scores)
@@ -70,7 +70,7 @@ def test_the_flow_widens_as_few_layers_as_the_threshold_needs(tmp_path: Path) ->
     assert any(f"from layer '{first}' on 16 bits" in text for text in said)
 
 
-def test_floating_point_is_the_last_resort(tmp_path: Path) -> None:
+def test_mixed_precision_falls_back_to_floating_point_last(tmp_path: Path) -> None:
     own = labels(tmp_path)
     said: list[str] = []
     work = run(tmp_path, "100,0,G", said, **own)

@@ -1,4 +1,4 @@
-"""A function that takes K trials in one call: called once, judged trial by trial, red where it mixes them up."""
+"""A function that takes K trials in one call: called once, judged trial by trial, red if it mixes trials."""
 
 import functools
 import re
@@ -64,7 +64,7 @@ def members(op, seed=3):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_the_trials_of_a_structure_are_one_call_and_have_the_codes_that_they_have_alone(op):
+def test_batched_trials_are_one_call_with_the_same_codes(op):
     trials, calls = members(op), []
     wanted = [Trial(trial.target, trial.case, SESSION.engine).got for trial in trials]
     with batched(op, each(op, calls)):
@@ -76,8 +76,8 @@ def test_the_trials_of_a_structure_are_one_call_and_have_the_codes_that_they_hav
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_fault_in_one_trial_of_a_batch_is_that_trials(op):
-    """What the second of several trials gets wrong is found there, and nowhere else."""
+def test_a_fault_in_one_batched_trial_fails_only_that_trial(op):
+    """An error in the second of several trials is reported only there."""
 
     def wrong(codes, k, parameters):
         if k != 1 or len(parameters) < RANGES:
@@ -111,7 +111,7 @@ MIXED = {
 
 
 @pytest.mark.parametrize("how", MIXED)
-def test_a_function_that_mixes_trials_up_is_red_and_the_trial_named(how):
+def test_a_function_that_mixes_trials_fails_and_names_the_trial(how):
     """One case is judged in a batch with another trial: by `repeat`, of every case that has more than one code."""
     make = MIXED[how](each("conv2d", []))
     trial = members("conv2d")[0]
@@ -140,8 +140,8 @@ BROKEN = {"raises": raises, "floats": lambda codes, k, parameters: codes + 0.25 
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_function_that_fails_on_batches_alone_fails_in_one_line(how):
-    """Each trial alone is right."""
+def test_a_function_failing_only_on_batches_gives_one_line(how):
+    """Each single trial is correct."""
     trials = members("add")
     with batched("add", each("add", [], BROKEN[how])):
         ((first, verdict),) = run_together(trials)
@@ -154,7 +154,7 @@ def test_a_function_that_fails_on_batches_alone_fails_in_one_line(how):
         assert "raised" in found.reason
 
 
-def test_a_function_that_is_wrong_in_large_batches_alone_fails():
+def test_a_function_wrong_only_in_large_batches_fails():
     """`repeat` runs batches of several sizes, one a case."""
     wrong = lambda codes, k, parameters: codes + (len(parameters) > max(SIZES[:-1]))  # noqa: E731
     with batched("add", each("add", [], wrong)):
@@ -166,7 +166,7 @@ def test_a_function_that_is_wrong_in_large_batches_alone_fails():
     assert not all(red)
 
 
-def test_what_a_batched_function_returns_has_its_trials_first():
+def test_batched_results_must_have_trials_on_the_first_axis():
     with pytest.raises(GraphError, match=r"returned shape \[2, 3\] for 3 trials: must begin with 3."):
         trials_of(torch.zeros(2, 3), 3)
     with pytest.raises(GraphError, match="returned int. Return a torch.Tensor."):
@@ -178,7 +178,7 @@ def test_only_integer_forwards_are_batched():
         operator("relu", kind="reference", batched=True)(lambda x: x)
 
 
-def test_one_function_registered_twice_is_one():
+def test_registering_a_batched_function_twice_gives_one_function():
     """A module that is imported again registers the same function, not another of the same version."""
 
     def quantized(x, *, parameters):

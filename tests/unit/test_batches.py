@@ -1,4 +1,4 @@
-"""Batches: one structure, several ranges and data sets; each trial is judged as it is alone, and answers for itself."""
+"""Batches of one structure with several ranges and data sets: each trial is judged as if alone."""
 
 import json
 from collections import Counter
@@ -40,7 +40,7 @@ def structure(case: Case) -> tuple:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_neighbours_have_one_structure_and_ranges_and_data_of_their_own(name):
+def test_a_batch_shares_its_structure_but_not_ranges_and_data(name):
     target = TARGETS[name]
     cases = [member(target, 7, place, 1) for place in range(2 * RANGES)]
     for batch in (cases[:RANGES], cases[RANGES:]):
@@ -53,8 +53,8 @@ def test_neighbours_have_one_structure_and_ranges_and_data_of_their_own(name):
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_what_a_unit_counts_is_what_its_trials_show_alone(name):
-    """Every data set under every range judged as a case of its own: as many verdicts of each kind."""
+def test_a_unit_counts_the_verdicts_of_its_single_trials(name):
+    """A unit reports as many verdicts of each kind as its data sets and ranges judged one by one."""
     target, seed, count = TARGETS[name], 11, 40
     plan = Plan((name,), count, seed)
     found = json.loads(work.run_unit(plan.to_json(), 0, name, count))
@@ -73,7 +73,7 @@ def test_what_a_unit_counts_is_what_its_trials_show_alone(name):
     }
 
 
-def test_a_fault_that_shows_under_the_ranges_of_one_trial_is_found_there_and_nowhere_else():
+def test_a_fault_under_one_range_fails_only_that_trial():
     target = TARGETS["conv2d-w8a8-ideal"]
     cases = [member(target, 3, place) for place in range(RANGES)]
     marked = Trial(target, cases[2], SESSION.engine).parameters.inputs["x"].scale
@@ -95,7 +95,7 @@ def test_a_fault_that_shows_under_the_ranges_of_one_trial_is_found_there_and_now
     assert failing == [False, False, True, False]
 
 
-def test_each_structure_of_a_campaign_is_judged_by_every_check_once():
+def test_every_check_judges_each_structure_of_a_campaign_once():
     target = TARGETS["conv2d-w8a8-ideal"]
     checks = Schedule(target, EVERY, OF_BATCHES)
     ran = [checks.checks(member(target, 5, place)) for place in range(40 * RANGES)]
@@ -106,7 +106,7 @@ def test_each_structure_of_a_campaign_is_judged_by_every_check_once():
     assert 0.1 < share < 0.4
 
 
-def test_a_quotient_of_few_bits_is_within_what_accuracy_grants_on_compass():
+def test_a_coarse_softmax_quotient_passes_accuracy_on_compass():
     """Of 128 rows of a short axis the quotient comes first, in as few bits as the largest exponential leaves."""
     target = TARGETS["softmax-a8-compass"]
     case = build_case(target, HashChoices(3, {"data": "random"}))

@@ -1,4 +1,4 @@
-"""Statistics and local strategies against restatements in plain numpy."""
+"""Statistics and local strategies against reference implementations in numpy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def flat(batch: Array, axis: int | None) -> Array:
 
 
 def near(got: torch.Tensor, wanted: Any, terms: int) -> None:
-    """Assert equality up to the rounding of a float32 sum of so many terms, in whatever order."""
+    """Assert equality up to the rounding of a float32 sum of so many terms in any order."""
     wanted = np.asarray(wanted, dtype=np.float64)
     error = np.abs(got.double().numpy().reshape(wanted.shape) - wanted)
     assert (error <= terms * 2.0**-24 * (1 + np.abs(wanted))).all()
@@ -56,7 +56,7 @@ def near(got: torch.Tensor, wanted: Any, terms: int) -> None:
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 3, -1])
 @pytest.mark.parametrize("momentum", [0.9, 0.5, 0.0, 1.0])
-def test_statistics_equal_those_of_numpy(axis: int | None, momentum: float) -> None:
+def test_statistics_equal_numpy(axis: int | None, momentum: float) -> None:
     values = batches(1)
     found = observed(values, Wanted(momentum, moments=True), axis)
     rows = [flat(batch, axis) for batch in values]
@@ -87,7 +87,7 @@ def test_histograms_span_their_own_batch_and_are_averaged(axis: int | None) -> N
     """A value on the border of two bins may fall into either; nothing moves further."""
 
 
-def test_one_value_has_no_deviation() -> None:
+def test_the_deviation_of_one_value_is_1() -> None:
     found = observed([np.array([[2.0]], dtype=F)], Wanted(moments=True))
     assert (float(found.mean or 0), float(found.deviation or 0)) == (2.0, 1.0)  # type: ignore[arg-type]
 
@@ -102,7 +102,7 @@ def test_outliers_are_clipped_or_replaced() -> None:
     assert (float(unbounded.low), float(unbounded.high)) == (-(2.0**31), 2.0**31)
 
 
-def test_what_has_no_range_is_refused() -> None:
+def test_values_without_a_range_are_refused() -> None:
     with pytest.raises(GraphError, match="NaN"):
         observe(None, torch.tensor([1.0, math.nan]), Wanted())
     with pytest.raises(GraphError, match="at least one value"):
@@ -153,7 +153,7 @@ def restated(name: str, found: Statistics, numbers: tuple[float, ...], bits: int
         ("0.9percentile", (0.9,)),
     ],
 )
-def test_each_strategy_equals_its_restatement(
+def test_each_strategy_equals_its_numpy_reference(
     text: str, numbers: tuple[float, ...], bits: int, symmetric: bool, axis: int | None
 ) -> None:  # noqa: FBT001
     strategy = parse_strategy(text)
@@ -222,7 +222,7 @@ def test_kld_finds_the_best_window(kind: str, best: int, bits: int) -> None:
     assert abs(float(high) - max(wanted[1], 0.0)) <= step / 8
 
 
-def test_kld_without_more_bins_than_codes_keeps_the_ends() -> None:
+def test_kld_keeps_the_extremes_unless_bins_exceed_codes() -> None:
     found = observed(batches(6), Wanted(bins=256))
     low, high = calibrated(parse_strategy("kld"), found, bits=8, symmetric=True)
     assert (float(low), float(high)) == (float(found.running_low), float(found.running_high))

@@ -1,4 +1,4 @@
-"""Campaigns: the same cases whoever runs them, nothing lost or counted twice, failures shrunk once for each cause."""
+"""Campaigns: deterministic cases, no unit lost or counted twice, one shrunk failure per cause."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN = Plan(("relu-a8-ideal", "add-a8-ort"), examples=2 * UNIT + 30, seed=3)
 
 
 class AtOnce(cf.Executor):
-    """Runs what it is given when it is given."""
+    """An executor that runs each call immediately."""
 
     def submit(self, function, /, *args, **kwargs):
         future: cf.Future = cf.Future()
@@ -60,7 +60,7 @@ def record(plan: Plan, folder: Path, start=AtOnce, workers: int = 2) -> dict:
     return totals.record(plan, "tree")
 
 
-def test_units_deal_the_examples_to_all_targets() -> None:
+def test_units_distribute_examples_over_all_targets() -> None:
     units = list(PLAN.units())
     assert [unit.examples for unit in units] == [UNIT, UNIT, 30]
     assert [unit.target for unit in units] == ["relu-a8-ideal", "add-a8-ort", "relu-a8-ideal"]
@@ -87,7 +87,7 @@ def test_the_record_is_the_same_for_any_number_of_workers(tmp_path: Path) -> Non
     assert "| relu" in markdown(found[0])
 
 
-def test_a_campaign_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
+def test_an_interrupted_campaign_resumes(tmp_path: Path) -> None:
     whole = record(PLAN, tmp_path / "whole")
     journal = Journal(tmp_path / "cut", PLAN)
     first = next(iter(PLAN.units()))
@@ -98,9 +98,7 @@ def test_a_campaign_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
     assert record(PLAN, tmp_path / "cut") == whole, "a finished campaign runs nothing"
 
 
-def test_a_full_disk_is_one_error_and_the_campaign_goes_on_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_campaign_resumes_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run_campaign(PLAN, Journal(tmp_path / "whole", PLAN), AtOnce, 1)
     folder = tmp_path / "full"
     lines = [Tally(0, "relu-a8-ideal").to_json()]
@@ -117,7 +115,7 @@ def test_a_full_disk_is_one_error_and_the_campaign_goes_on_from_there(
     assert run_campaign(PLAN, Journal(folder, PLAN), AtOnce, 1).record(PLAN, "t") == whole.record(PLAN, "t")
 
 
-def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
+def test_a_repeated_journal_line_counts_once(tmp_path: Path) -> None:
     whole = record(PLAN, tmp_path)
     lines = (tmp_path / JOURNAL).read_text().splitlines()
     (tmp_path / JOURNAL).write_text("\n".join([*lines, lines[0]]) + "\n")
@@ -132,7 +130,7 @@ def test_a_folder_of_another_campaign_is_refused(tmp_path: Path) -> None:
         Journal(tmp_path, Plan(PLAN.targets, PLAN.examples, seed=4))
 
 
-def test_a_folder_whose_cases_followed_from_the_seed_in_another_way_is_refused(tmp_path: Path) -> None:
+def test_a_campaign_folder_of_another_seed_scheme_is_refused(tmp_path: Path) -> None:
     old = {name: value for name, value in json.loads(PLAN.to_json()).items() if name != "version"}
     (tmp_path / "plan.json").write_text(json.dumps(old))
     with pytest.raises(UnsupportedError, match="holds another campaign"):
@@ -149,7 +147,7 @@ def test_a_damaged_journal_is_named_with_its_line(tmp_path: Path) -> None:
         list(journal.entries())
 
 
-def test_failures_are_kept_once_for_each_cause_with_their_smallest_case(tmp_path: Path) -> None:
+def test_one_failure_is_kept_per_cause_with_its_smallest_case(tmp_path: Path) -> None:
     load_built_ins()
     honest = REGISTRY.get("relu", "quantized", "ideal")
 
@@ -174,14 +172,14 @@ def test_failures_are_kept_once_for_each_cause_with_their_smallest_case(tmp_path
     assert again.failures[cause].case == failure.case, "the earliest failure, in whatever order units end"
 
 
-def test_a_unit_that_ends_its_process_is_found_and_named(tmp_path: Path) -> None:
+def test_a_unit_that_crashes_its_process_is_named(tmp_path: Path) -> None:
     totals = run_campaign(PLAN, Journal(tmp_path, PLAN), Falls, 4)
     assert totals.units == {0, 1, 2}
     assert totals.examples == UNIT + 30
     assert list(totals.failures) == ["add-a8-ort: the process that ran it ended 3 times: BrokenExecutor"]
 
 
-def test_a_worker_that_is_lost_now_and_then_loses_nothing(tmp_path: Path) -> None:
+def test_units_of_lost_workers_are_run_again(tmp_path: Path) -> None:
     tries = itertools.count()
 
     class Unreliable(AtOnce):
@@ -195,7 +193,7 @@ def test_a_worker_that_is_lost_now_and_then_loses_nothing(tmp_path: Path) -> Non
     assert record(PLAN, tmp_path / "a", Unreliable) == record(PLAN, tmp_path / "b")
 
 
-def test_what_cannot_be_built_is_a_failure_without_a_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_that_cannot_be_built_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: object) -> Case:
         raise ValueError("no such shape")
 
@@ -207,7 +205,7 @@ def test_what_cannot_be_built_is_a_failure_without_a_case(tmp_path: Path, monkey
     assert store_failures(totals, tmp_path / "failures") == []
 
 
-def test_nothing_begins_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_unit_starts_after_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
     monkeypatch.setattr(control.time, "monotonic", lambda: next(clock))
     endless = Plan(PLAN.targets, None)

@@ -1,4 +1,4 @@
-"""A fault that is planted in any operator, in each function that a passed case judged, is seen by a judge that is whole."""
+"""An undamaged judge sees a fault planted in any operator and any function that a passed case judged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def session() -> Session:
 
 @pytest.mark.parametrize("cases", [2, pytest.param(6, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", sorted(load_library().specs))
-def test_a_planted_fault_is_seen(session: Session, op: str, cases: int) -> None:
+def test_the_canary_sees_a_planted_fault(session: Session, op: str, cases: int) -> None:
     """On a platform a name: the hash of the operator says which, so that all platforms come up among all operators."""
     targets = session.all_targets(session.library.spec(op))
     planted = 0

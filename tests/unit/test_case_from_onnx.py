@@ -110,7 +110,7 @@ def test_a_right_convolution_is_green_on_onnxruntime_and_the_builtin_functions(
     assert main(["case", "replay", "out/onnxruntime-1-stem/case.json", "--op-engine", "onnxruntime"]) == 0
 
 
-def test_a_wrong_function_is_red_shrunk_and_replayed(place: Path, warmed: Warmed) -> None:
+def test_a_wrong_function_fails_is_shrunk_and_replayed(place: Path, warmed: Warmed) -> None:
     """In processes of their own: a plugin stays registered in the one that loads it."""
     (place / "wrong.py").write_text(PLUGIN)
     asked = ("case", "from-onnx", "net.onnx", "--data", "x.npz", "--op-plugins", "wrong.py", "-o", "out")
@@ -143,7 +143,7 @@ def run(session, feeds):
 """
 
 
-def test_an_engine_of_the_users_is_named_as_it_was_asked_for(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rerun_commands_name_the_engine_as_given(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The lines to run again work as they stand. Operators that the engine does not name are not judged."""
     (place / "my sim.py").write_text(WORKER)
     engine = f"{sys.executable}:my sim.py"
@@ -156,9 +156,7 @@ def test_an_engine_of_the_users_is_named_as_it_was_asked_for(place: Path, capsys
         assert "outside their interval" in capsys.readouterr().out
 
 
-def test_what_has_no_spec_is_named_and_a_wrong_name_gets_the_nearest(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nodes_without_a_spec_or_with_unknown_names_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(model(), place / "net.onnx")
     for node, said in (("sten", "stem"), ("second", "Det")):
         assert main(["case", "from-onnx", "net.onnx", "--node", node, "-o", "out"]) == 2
@@ -177,12 +175,12 @@ def test_a_case_that_contradicts_itself_is_refused(place: Path) -> None:
         check_given(Case.from_dict(stored, "here"))
 
 
-def test_a_file_that_is_loaded_keeps_the_scales_of_small_constants(place: Path) -> None:
+def test_loading_a_file_keeps_scales_of_small_constants(place: Path) -> None:
     nodes = load_onnx_graph(place / "net.onnx").nodes
     assert [node.op for node in nodes if node.reads[0] in ("w", "b")] == ["DequantizeLinear"] * 2
 
 
-def test_a_right_network_names_what_could_not_be_checked_and_says_that_nothing_is_written(
+def test_a_correct_network_writes_nothing_and_lists_unchecked_nodes(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["case", "from-onnx", "net.onnx", "--data", "x.npz", "--engine", "onnxruntime", "-o", "out"]) == 0
@@ -192,7 +190,7 @@ def test_a_right_network_names_what_could_not_be_checked_and_says_that_nothing_i
     assert not (place / "out").exists()
 
 
-def test_a_result_whose_parameters_the_platform_fixes_is_refused_with_both(
+def test_output_parameters_fixed_by_the_platform_must_match_the_file(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = model(softmax=True)
@@ -240,7 +238,7 @@ def two_nodes() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("node", [(), ("--node", "sum")])
-def test_two_nodes_without_codes_between_them_are_judged_as_one_graph(
+def test_nodes_joined_by_float_values_are_judged_together(
     place: Path, capsys: pytest.CaptureFixture[str], node: tuple[str, ...]
 ) -> None:
     onnx.save(two_nodes(), place / "net.onnx")
@@ -248,7 +246,7 @@ def test_two_nodes_without_codes_between_them_are_judged_as_one_graph(
     assert "  stem+sum             Conv+Add           pass optimized\n" in capsys.readouterr().out
 
 
-def test_a_wrong_fused_run_of_two_nodes_is_red_and_written(
+def test_a_wrong_fused_pair_of_nodes_fails_and_is_written(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = Session.results
@@ -272,9 +270,7 @@ def test_a_wrong_fused_run_of_two_nodes_is_red_and_written(
     assert "  stem+sum             Conv+Add           FAIL optimized: " in capsys.readouterr().out
 
 
-def test_an_engine_of_single_operators_has_no_case_of_two_nodes(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_engine_for_single_operators_skips_pairs_of_nodes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     onnx.save(two_nodes(), place / "net.onnx")
     assert main(["case", "from-onnx", "net.onnx"]) == 0
     assert "no case: its result 'c' is not quantized" in capsys.readouterr().out

@@ -63,13 +63,13 @@ def written(session: Session) -> dict[Path, str]:
 @pytest.mark.parametrize(
     "defect",
     [
-        "ort/global_kernel_of_one_window",
+        "ort/avg_pool_one_window_rounds_differently",
         "tflite_ref/left_shift_wraps",
-        "xnnpack/multiplier_of_256",
-        "tflite_builtin/tail_of_sixteen",
-        "torch_qnnpack/left_out_padding",
-        "torch_x86/transposed_weights",
-        pytest.param("tosa/window_sums_wrap", marks=needs_tosa),
+        "xnnpack/scale_ratio_256_fails_allocation",
+        "tflite_builtin/mean_tail_rounds_differently",
+        "torch_qnnpack/avg_pool_count_include_pad_ignored",
+        "torch_x86/conv_transpose_group_weights_transposed",
+        pytest.param("tosa/avg_pool_int16_sums_wrap", marks=needs_tosa),
     ],
 )
 def test_a_script_shows_its_defect_without_this_package(session: Session, defect: str):
@@ -81,15 +81,15 @@ def test_a_script_shows_its_defect_without_this_package(session: Session, defect
 
 
 def _has_onnx(python: str) -> bool:
-    """Return whether an engine's environment has what its script builds the model with; the engine itself needs no onnx."""
+    """Return whether an engine's environment can build the model of a script; the engine itself needs no onnx."""
     return subprocess.run([python, "-c", "import onnx"], check=False, capture_output=True).returncode == 0
 
 
 def test_a_script_of_an_engine_in_its_own_environment_shows_its_defect(session: Session):
     shown = [
-        ("tract", "softmax_of_another_scale"),
-        ("tflite_micro", "shift_of_logistic"),
-        ("openvino", "averages_scaled_twice"),
+        ("tract", "softmax_evaluated_as_table"),
+        ("tflite_micro", "sigmoid_large_scale_wraps"),
+        ("openvino", "avg_pool_scale_applied_twice"),
     ]
     here = [(name, defect) for name, defect in shown if not Chosen(name).missing and _has_onnx(Chosen(name).command[0])]
     if not here:
@@ -125,7 +125,7 @@ def test_every_shipped_defect_has_a_severity(session: Session):
 
 
 @needs_tosa
-def test_the_expected_codes_of_scripts_are_the_values_of_the_codes_rounded_once(session: Session):
+def test_expected_codes_of_scripts_are_exact_values_rounded_once(session: Session):
     """The formula of a script, as it ran outside, equals the float64 reference of the operator."""
     recorded = read_outcomes(ROOT / OUTCOMES)
     compared = 0
@@ -145,7 +145,7 @@ def test_the_expected_codes_of_scripts_are_the_values_of_the_codes_rounded_once(
 
 @pytest.mark.parametrize("form", ["onnx", "tflite", "torch", pytest.param("tosa", marks=needs_tosa)])
 def test_any_stored_case_becomes_a_script_of_each_form(session: Session, form: str):
-    replay = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases/defects/ort-saturating_pairs.json")
+    replay = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases/defects/ort-int16_pair_sums_saturate.json")
     if form in ("tflite", "tosa"):
         replay = read_replay(ROOT / "quantizer/platforms/litert/cases/defects/tflite_ref-ties_half_up.json")
     outcome = outcome_of(script_of_case(session, replay, form), sys.executable)
@@ -187,7 +187,7 @@ def test_an_operator_that_the_engine_lacks_is_one_error(session: Session, tmp_pa
 
 
 def test_bad_requests_are_one_error(session: Session, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    replay = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases/defects/ort-saturating_pairs.json")
+    replay = read_replay(ROOT / "quantizer/platforms/onnxruntime/cases/defects/ort-int16_pair_sums_saturate.json")
     with pytest.raises(UnsupportedError, match="no such form"):
         script_of_case(session, replay, "onx")
     with pytest.raises(UnsupportedError, match="Leave out one of the two"):
@@ -195,7 +195,7 @@ def test_bad_requests_are_one_error(session: Session, tmp_path: Path, capsys: py
     with pytest.raises(UnsupportedError, match="Name one of tflite_builtin/left_shift_wraps"):
         find_defect(session.library, "left_shift_wraps")
     with pytest.raises(UnsupportedError, match="no engine computes it"):
-        script_of_defect(session, *find_defect(session.library, "compass/epsilon_ignored"))
+        script_of_defect(session, *find_defect(session.library, "compass/norm_epsilon_ignored"))
     assert main(["case", "repro"]) == 2
     assert "one of the two" in capsys.readouterr().err
 
@@ -208,22 +208,22 @@ def test_the_command_writes_a_new_file(tmp_path: Path, capsys: pytest.CaptureFix
     assert "exists already" in capsys.readouterr().err
 
 
-def test_what_writes_models_and_is_not_installed_is_one_error(monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_a_missing_model_writer_is_one_error(monkeypatch, capsys: pytest.CaptureFixture[str]):
     monkeypatch.delitem(sys.modules, "quantizer.platforms.tosa.engine", raising=False)
     monkeypatch.setitem(sys.modules, "tosa_serializer", None)
-    assert main(["case", "repro", "--defect", "tosa/window_sums_wrap"]) == 2
+    assert main(["case", "repro", "--defect", "tosa/avg_pool_int16_sums_wrap"]) == 2
     said = capsys.readouterr().err
     assert said == "error: tosa_serializer is not installed: pip install 'quantizer-conformance[engines]'.\n"
 
 
-def test_every_engine_that_has_a_form_of_models_writes_scripts():
+def test_every_engine_with_a_model_form_writes_scripts():
     assert [name for name, entry in engines().items() if not entry.script and entry.form != "npz"] == []
 
 
 @pytest.mark.parametrize(
     "reason", ['"""\nraise SystemExit\n"""', 'x \\N{nothing} "', "a\u202eb", 'x """ + 1 + """ y' * 9]
 )
-def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, reason: str):
+def test_the_reason_of_a_stored_case_is_escaped_in_its_script(session: Session, reason: str):
     import ast
     from dataclasses import replace
 
@@ -237,7 +237,7 @@ def test_the_reason_of_a_stored_case_is_text_in_its_script(session: Session, rea
     assert text.replace("\n", "").isprintable()
 
 
-def test_yield_counts_causes_and_not_entries_or_designs():
+def test_yield_counts_causes_not_entries_or_design_differences():
     defects = [SimpleNamespace(severity=severity) for severity in ("wrong", "wrong", "memory", "design")]
     roots = ("a", "a", "b", "c")
     pairs = zip(roots, defects, strict=True)
@@ -248,7 +248,7 @@ def test_yield_counts_causes_and_not_entries_or_designs():
     assert yields(known, {}) == ""
 
 
-def test_cases_of_runs_without_a_baseline_are_kept(tmp_path: Path):
+def test_case_counts_of_runs_without_a_baseline_are_stored(tmp_path: Path):
     file = tmp_path / RUNS
     assert read_runs(file) == {}
     file.parent.mkdir(parents=True)
@@ -270,6 +270,6 @@ def test_cases_of_runs_without_a_baseline_are_kept(tmp_path: Path):
         ("sys.stdout.flush(); import os; os.abort()", "the process ends with signal 6"),
     ],
 )
-def test_the_outcome_of_a_script_is_read_whatever_its_engine_prints_at_its_end(end: str, outcome: str):
+def test_script_outcomes_are_read_despite_trailing_engine_output(end: str, outcome: str):
     script = f"import sys\nprint('engine 1.0')\nprint('expected [1]')\n{end}\n"
     assert outcome_of(script, sys.executable)["outcome"] == outcome

@@ -1,4 +1,4 @@
-"""A process of others: every wait for it ends, whatever it does with its pipes."""
+"""Child processes: every wait for one ends, whatever it does with its pipes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _asked(script: str, size: int = 1) -> str:
 
 @pytest.fixture(autouse=True)
 def no_heir() -> object:
-    """End what a process left that no session and no variable marks."""
+    """End the hidden process that a test left behind."""
     yield
     for process in psutil.process_iter(["cmdline"]):
         if (process.info["cmdline"] or [""])[-1] == "import time; time.sleep(20)":
@@ -50,11 +50,11 @@ def no_heir() -> object:
 
 
 @pytest.mark.parametrize("size", [1, 1 << 22])
-def test_a_process_that_ends_and_leaves_its_pipes_to_another_one_is_not_waited_for(size: int) -> None:
+def test_a_crashed_process_with_inherited_pipes_is_not_waited_for(size: int) -> None:
     assert _asked(HEIR.format(then=CRASH), size) == "was killed by SIGSEGV"
 
 
-def test_a_process_that_hangs_and_leaves_its_pipes_to_another_one_is_not_waited_for() -> None:
+def test_a_hanging_process_with_inherited_pipes_is_not_waited_for() -> None:
     assert _asked(HEIR.format(then=WAIT), 1 << 22) == "did not answer within 1 s"
 
 
@@ -62,7 +62,7 @@ def test_a_process_that_reads_nothing_is_not_waited_for() -> None:
     assert _asked("import time; time.sleep(600)", 1 << 22) == "did not answer within 1 s"
 
 
-def test_a_process_that_writes_for_ever_is_not_listened_to() -> None:
+def test_a_process_that_writes_endlessly_is_stopped() -> None:
     assert "answered with " in _asked("import os\nwhile True: os.write(1, bytes(65536))")
 
 
@@ -90,12 +90,12 @@ sys.stdin.buffer.read(4)
 """
 
 
-def test_an_answer_that_comes_twice_is_no_answer() -> None:
+def test_a_second_answer_is_an_error() -> None:
     said = _asked(ANSWERS + "answer(2); pipe.flush(); time.sleep(9)")
     assert said == "answered with 30 bytes that no question asked for"
 
 
-def test_an_answer_that_comes_again_later_is_not_taken_for_the_next_one() -> None:
+def test_a_late_repeated_answer_is_not_taken_for_the_next() -> None:
     script = ANSWERS + "answer(); pipe.flush(); time.sleep(0.2); answer(); pipe.flush(); time.sleep(9)"
     child = Child([sys.executable, "-c", script], dict(os.environ), Limits(patience=5.0))
     child.ask(Frame({"kind": "call"}))
@@ -121,7 +121,7 @@ def test_a_process_whose_memory_grows_without_end_is_ended() -> None:
     child.close()
 
 
-def test_what_an_earlier_question_printed_is_not_said_of_the_next_one() -> None:
+def test_output_of_an_earlier_question_is_not_blamed_on_the_next() -> None:
     script = """
 import os, sys
 from quantizer.runtime.engines.frames import Frame, receive, send
@@ -160,6 +160,6 @@ os._exit(3)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems protect a process by other means")
 @pytest.mark.parametrize("what", ["mem", "environ", "fd/0"])
-def test_what_is_judged_reads_no_memory_of_the_judge(what: str) -> None:
+def test_a_judged_process_cannot_read_memory_of_the_judge(what: str) -> None:
     package = str(Path(__file__).parents[2])
     assert _asked(READS.format(package=package, what=what)) == "ended with exit code 3: PermissionError"

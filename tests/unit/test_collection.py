@@ -1,4 +1,4 @@
-"""Collecting many specs: what is read, and that no file is read twice."""
+"""Collection of many specs: no file is read twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _copies(folder: Path, count: int) -> list[Path]:
     return found
 
 
-def test_each_file_is_read_once_however_many_specs_are_collected(tmp_path, monkeypatch):
+def test_each_spec_file_is_read_once_in_a_collection(tmp_path, monkeypatch):
     library._load_library.cache_clear()
     read: Counter[str] = Counter()
     plain = library.load_yaml
@@ -37,7 +37,7 @@ def test_each_file_is_read_once_however_many_specs_are_collected(tmp_path, monke
     assert set(read.values()) == {1}
 
 
-def test_the_library_of_files_met_one_by_one_is_that_of_all_at_once(tmp_path):
+def test_collecting_files_one_by_one_gives_the_same_library(tmp_path):
     files = _copies(tmp_path, 3)
     options, extra = Options(tmp_path), []
     for path in files:
@@ -47,7 +47,7 @@ def test_the_library_of_files_met_one_by_one_is_that_of_all_at_once(tmp_path):
     assert [*grown.paths.items()] == [*options.library(files).paths.items()]
 
 
-def test_a_name_that_two_files_declare_is_told_with_both(tmp_path):
+def test_an_operator_declared_in_two_files_names_both(tmp_path):
     (first,) = _copies(tmp_path, 1)
     (tmp_path / "other").mkdir()
     second = tmp_path / "other" / first.name

@@ -1,4 +1,4 @@
-"""A wrong command line of `quantizer`, or a wrong option of pytest, is answered in one line that says what to write."""
+"""A wrong command line of `quantizer` or pytest gets a one-line error that suggests a correct one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "text"), WRONG)
-def test_a_wrong_line_is_answered_in_one(line, text, capsys):
+def test_a_wrong_command_line_gets_a_one_line_error(line, text, capsys):
     assert main(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -44,7 +44,7 @@ def test_a_wrong_line_is_answered_in_one(line, text, capsys):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_unknown_option_is_named_whatever_else_is_missing(command, capsys):
+def test_an_unknown_option_is_named_before_missing_ones(command, capsys):
     assert main([command, "--no-such-option"]) == 2
     err = capsys.readouterr().err
     assert f"error: quantizer {command}: --no-such-option: no such option." in err

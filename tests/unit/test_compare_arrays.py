@@ -1,4 +1,4 @@
-"""`quantizer compare`: the original's words on the cases that it was measured on, and failures where it passes over things."""
+"""`quantizer compare`: the original's words in measured cases, and failures where the original ignores errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def word(target: np.ndarray, reference: np.ndarray, tolerances: Tolerances = LOO
     return compare_pair("x", target, reference, tolerances).likeness.word
 
 
-def test_what_the_original_was_measured_to_accept():
+def test_accepted_changes_are_those_measured_on_the_original():
     """tpu-mlir's own tolerances take a gain of 1.2, an offset of 0.15 and one element 10 sigma off; 2 % of signs are too many."""
     x = normal()
     one = x.copy()
@@ -52,7 +52,7 @@ def test_what_the_original_was_measured_to_accept():
     assert word(flipped, x) == "NOT_SIMILAR"
 
 
-def test_the_formulas_are_those_that_are_written_down():
+def test_similarities_follow_their_documented_formulas():
     a, b = np.array([3.0, 4.0], np.float32), np.array([4.0, 3.0], np.float32)
     found = compare_pair("x", a, b, Tolerances(cosine=0.9, euclid=0.7)).likeness
     assert found.cosine == pytest.approx(24 / 25)
@@ -63,7 +63,7 @@ def test_the_formulas_are_those_that_are_written_down():
 
 
 @pytest.mark.parametrize(("error", "order"), [(4e-6, 5), (4e-5, 4), (4e-4, 3)])
-def test_close_names_the_largest_order(error, order):
+def test_close_reports_the_largest_matching_order(error, order):
     x = np.linspace(1, 2, 50)
     found = compare_pair("x", x * (1 + error), x, LOOSE).likeness
     assert (found.word, found.order) == ("CLOSE", order)
@@ -71,7 +71,7 @@ def test_close_names_the_largest_order(error, order):
     assert strict.word == "SIMILAR"
 
 
-def test_an_order_of_two_is_not_close():
+def test_a_match_to_two_digits_is_similar_not_close():
     x = np.linspace(1, 2, 50)
     assert compare_pair("x", x * 1.004, x, LOOSE).likeness.word == "SIMILAR"
 
@@ -102,7 +102,7 @@ def test_uint16_is_compared_as_bfloat16_and_measured_in_codes():
     assert found.largest == 1.0
 
 
-def test_what_the_original_passes_over_fails():
+def test_nan_and_infinity_fail_where_the_original_ignores_them():
     x = normal(16)
     broken = x.copy()
     broken[3] = np.nan
@@ -129,7 +129,7 @@ def test_what_the_original_passes_over_fails():
 
 
 @pytest.mark.parametrize("step", [0.1, 0.0375, 1 / 3, 2.0**-7])
-def test_a_correct_rounding_is_inside_of_half_a_step_and_one_code_off_is_not(step):
+def test_correct_rounding_is_within_half_a_step(step):
     """Every multiple that is nearest is accepted, ties both ways; the next one never is."""
     x = np.concatenate([normal(2000) * 3, np.arange(-40, 40) * step / 2]).astype(np.float32)
     for mode in (lambda v: np.ceil(v - 0.5), lambda v: np.floor(v + 0.5), np.rint):
@@ -146,7 +146,7 @@ def save(path: Path, **arrays: np.ndarray) -> str:
     return str(path)
 
 
-def test_the_command_says_what_it_finds(tmp_path: Path, capsys):
+def test_the_command_prints_its_findings(tmp_path: Path, capsys):
     x = normal(64).reshape(8, 8)
     a = save(tmp_path / "a.npz", x=x * np.float32(1.02), same=x, extra=x)
     b = save(tmp_path / "b.npz", same=x, x=x, other=x)

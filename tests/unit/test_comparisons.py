@@ -34,7 +34,7 @@ def thirds(shape, factor):
 
 @pytest.mark.parametrize(("a", "b"), [((2, 3, 4), (2, 3, 4)), ((3, 4), (1,)), ((1, 4), (3, 1)), ((2,), (5, 2))])
 @pytest.mark.parametrize("op", RELATIONS)
-def test_floats_are_those_of_onnx_runtime(op, a, b):
+def test_float_results_equal_onnx_runtime(op, a, b):
     feeds = {"a": thirds(a, 0.7), "b": thirds(b, 1.1)}
     inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, values.shape) for name, values in feeds.items()]
     y = helper.make_tensor_value_info("y", TensorProto.BOOL, None)
@@ -53,7 +53,7 @@ def test_floats_are_those_of_onnx_runtime(op, a, b):
 @pytest.mark.parametrize("ranges", [((-2.0, 3.0), (-1.0, 0.7)), ((-2.0, 1.984375), (-4.0, 3.96875)), ((0, 1), (0, 1))])
 @pytest.mark.parametrize("scheme", ["a4", "a8", "a16"])
 @pytest.mark.parametrize("op", RELATIONS)
-def test_codes_are_compared_by_what_they_are_worth(op, scheme, ranges):
+def test_codes_are_compared_by_their_real_values(op, scheme, ranges):
     request = Request(
         LIBRARY.spec(op),
         LIBRARY.schemes[scheme],
@@ -74,7 +74,7 @@ def test_codes_are_compared_by_what_they_are_worth(op, scheme, ranges):
     assert (provided.outputs["y"].qmin, provided.outputs["y"].qmax) == (0, 1)
 
 
-def test_a_quantized_graph_that_chooses_runs_on_integers():
+def test_a_quantized_graph_with_where_runs_on_integers():
     pairs = [("x", "s"), ("k", "t"), ("w", "u")]
     nodes = []
     for name, scale in pairs[:2]:

@@ -1,4 +1,4 @@
-"""What platform compass is declared to get wrong: platform ideal gets the same stored cases right."""
+"""Stored cases that platform compass gets wrong by declaration pass on platform ideal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _operators() -> None:
     load_built_ins()
 
 
-def test_a_softmax_of_which_only_a_tile_has_128_rows_depends_on_the_batch() -> None:
+def test_a_softmax_tile_of_128_rows_is_a_declared_defect() -> None:
     """A campaign found it: the whole has 192 rows, its first tile 128."""
     case = Case.from_json(
         '{"attrs":{"axis":-3},"data":{"seed":1969813,"set":"random"},"op":"softmax","order":"channels_first",'
@@ -41,7 +41,7 @@ def test_a_softmax_of_which_only_a_tile_has_128_rows_depends_on_the_batch() -> N
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
-def test_ideal_passes_what_compass_fails(defect: Defect) -> None:
+def test_ideal_passes_the_defect_cases_of_compass(defect: Defect) -> None:
     """The platform has no fast form: it takes the usual one."""
     case = read_replay(CASES / defect.case).case
     verdicts = {}
@@ -54,7 +54,7 @@ def test_ideal_passes_what_compass_fails(defect: Defect) -> None:
     assert not {"fail", "defect"} & set(verdicts["ideal"].values())
 
 
-def test_the_clamp_costs_one_step_of_signed_codes() -> None:
+def test_the_clamped_zero_point_costs_one_step() -> None:
     part = LIBRARY.schemes["a8"].activation
     for name, end in (("compass", 254 / 255), ("ideal", 1.0)):
         params = activation_params(0.0, 1.0, part, LIBRARY.platform(name).parameters, signed=True)

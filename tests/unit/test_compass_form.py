@@ -1,4 +1,4 @@
-"""The form `compass-ir` means the same to our reader with our functions, and to a reader in numpy of its own."""
+"""The form `compass-ir` means the same to our reader and to an independent reader in numpy."""
 
 import sys
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_layer_that_is_read_back_gives_the_codes_of_the_platform(op, engine):
 
 
 @pytest.mark.parametrize("op", ["fully_connected", "relu"])
-def test_another_reader_gives_the_same_codes(op, engine):
+def test_an_independent_reader_gives_the_same_codes(op, engine):
     compared = 0
     for made in trials(op, engine("compass_numpy"), range(8)):
         try:

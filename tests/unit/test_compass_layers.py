@@ -1,4 +1,4 @@
-"""Specs as Compass layers: keys that the original requires, what it takes for absent ones, and what it has elsewhere."""
+"""Specs as Compass layers: required keys, defaults of absent ones, and differing conventions."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def the_layer(graph: Graph) -> Node:
 
 
 @pytest.mark.parametrize("op", SPECS)
-def test_a_written_layer_has_what_the_original_requires_and_reads_back_as_the_same_bytes(op: str) -> None:
+def test_a_written_layer_has_required_keys_and_round_trips(op: str) -> None:
     for seed in range(8):
         trial = drawn(op, seed)
         try:
@@ -148,7 +148,7 @@ def changed(op: str, seed: int, **attrs: Any) -> Graph:
         ("global_avg_pool2d", {"stride_y": 1, "pad_top": 0, "pad_bottom": 0, "dilation_y": 1}, {}),
     ],
 )
-def test_absent_keys_mean_what_the_original_takes(op: str, absent: dict[str, int], wanted: dict[str, Any]) -> None:
+def test_absent_keys_take_the_defaults_of_the_original(op: str, absent: dict[str, int], wanted: dict[str, Any]) -> None:
     """A layer without the keys is the operator that a layer with them is, and stays without them."""
     said = compass.native(changed(op, 1, **absent), SPECS).nodes[0]
     without = changed(op, 1, **dict.fromkeys(absent, ...))
@@ -160,7 +160,7 @@ def test_absent_keys_mean_what_the_original_takes(op: str, absent: dict[str, int
 
 @pytest.mark.parametrize("activation", ["NONE", "RELU", "RELU6", "relu6", ..., "CLIP", "LEAKYRELU", "TANH"])
 @pytest.mark.parametrize("op", [*(op for op, spec in SPECS.items() if spec.fuses), "batch_norm"])
-def test_an_activation_that_a_layer_does_not_fuse_stays_a_layer(op: str, activation: Any) -> None:
+def test_an_activation_that_cannot_be_fused_stays_a_layer(op: str, activation: Any) -> None:
     """What a layer does not fuse stays a layer of Compass; every file is written back as it was."""
     taken: dict[str, Any] = {
         "CLIP": {"clip_min": -1.0, "clip_max": 2.0},
@@ -192,7 +192,7 @@ def test_axes_of_a_batch_norm_count_from_the_front() -> None:
     assert same(given, compass.foreign(ours, SPECS)) is None
 
 
-def test_weights_of_a_3d_convolution_have_the_depth_behind_the_width() -> None:
+def test_conv3d_weights_have_depth_after_width() -> None:
     """Compass permutes [O, ky, kx, kz, I / group] by (0, 4, 3, 1, 2) before it convolves."""
     weight = torch.arange(2 * 2 * 3 * 4 * 5, dtype=torch.float32).reshape(2, 2, 3, 4, 5)
     scales = QParams(

@@ -20,6 +20,6 @@ def test_every_refused_field_has_a_reason() -> None:
     assert named == {field.name for field in fields if field.status == "refused"}
 
 
-def test_methods_that_are_built_are_not_among_the_refused() -> None:
+def test_implemented_methods_are_not_listed_as_refused() -> None:
     assert {"mvn_correction", "smooth_quant_zy", "gptq_zy", "adaround", "adaquant_zy"} <= set(DEFAULTS)
     assert "easy_quant" not in DEFAULTS

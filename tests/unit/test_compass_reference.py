@@ -93,7 +93,7 @@ load_built_ins()
 
 @dataclass(frozen=True)
 class Run:
-    """One recorded run: what went in, what the optimizer chose, what it computed."""
+    """One recorded run: its input, the chosen parameters, and the results."""
 
     folder: Path
 
@@ -276,7 +276,7 @@ def recorded_run(name: str, config: str) -> Run:
 
 
 def covered() -> list[tuple[str, str]]:
-    """Return every recorded run whose float graph is one operator that we have."""
+    """Return every recorded run whose float graph is a single operator of the registry."""
     found = [(folder.parent.name, folder.name) for folder in sorted(ROOT.glob("*/*"))]
     return [pair for pair in found if {node.op for node in recorded_run(*pair).graph.nodes} <= LIBRARY.specs.keys()]
 
@@ -294,7 +294,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 @pytest.mark.parametrize(("name", "config"), covered())
-def test_float_forward_is_within_its_bound(name: str, config: str) -> None:
+def test_the_float_forward_is_within_its_bound(name: str, config: str) -> None:
     """Recorded and own floats lie within gamma_n * f(|x|) + ulp/2 of the float64 reference."""
     run = recorded_run(name, config)
     for number in SAMPLES:
@@ -308,12 +308,12 @@ def test_float_forward_is_within_its_bound(name: str, config: str) -> None:
             assert bool((np.abs(values.numpy() - trial.y) <= radius).all())
 
 
-def test_every_proven_operator_is_covered() -> None:
+def test_every_proven_operator_has_recorded_runs() -> None:
     assert {(name, config) for name in PROVEN for config in CONFIGS} <= set(covered())
 
 
 def test_float_forward_repeats_every_bit(run: Run) -> None:
-    """What the recorder's MKL gave by kernels of its own processor lies within twice the bound of the forward instead."""
+    """Results of the recorder's MKL kernels, which depend on its processor, lie within twice the bound instead."""
     assert run.reproduces or run.call.spec.op in (BY_A_LIBRARY if mkl.is_pinned() else BY_A_LIBRARY | OF_MKL)
     for number in SAMPLES:
         feeds = run.sample(number)
@@ -440,7 +440,7 @@ def test_codes_equal_the_recorded_ones(run: Run, number: int) -> None:
     assert bool((np.abs(dequantize(wanted, cast("QParams", run.chosen("y").qparams)).numpy() - real) <= ulp).all())
 
 
-def test_the_judges_accept_what_the_original_chose_and_computed(run: Run) -> None:
+def test_checks_pass_the_recorded_parameters_and_codes(run: Run) -> None:
     """All but two defects of 16 bits that the platform declares: misaligned tables of 2**10 entries, coarse inverse roots."""
     trial = run.trial(run.sample(1))
     wide = run.scheme.activation.bits > run.scheme.activation.lut_bits
@@ -448,10 +448,10 @@ def test_the_judges_accept_what_the_original_chose_and_computed(run: Run) -> Non
     misaligned = wide and bool(run.parameters.tables.keys() - {"inverse_root"})
     assert arithmetic(trial).status == ("fail" if coarse else "pass")
     assert parameters(trial).status == ("fail" if misaligned else "pass")
-    assert {"misaligned_table", "fixed_point_root"} <= {defect.id for defect in PLATFORM.defects}
+    assert {"misaligned_table", "norm_inverse_root_coarse"} <= {defect.id for defect in PLATFORM.defects}
 
 
-def test_schemes_of_the_library_are_those_of_the_runs() -> None:
+def test_library_schemes_equal_those_of_recorded_runs() -> None:
     for config, name in (("pc_asym", "w8a8"), ("a16", "w16a16")):
         found, declared = recorded_run("conv3x3", config).scheme, LIBRARY.scheme(name)
         assert (found.weight, found.activation) == (declared.weight, declared.activation)

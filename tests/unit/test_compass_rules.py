@@ -1,4 +1,4 @@
-"""Rules of platform `compass` that no recorded run shows, from first principles; the estimators of ranges."""
+"""Rules of platform `compass` without recorded runs, from first principles; the range estimators."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_multiplier_has_15_bits_at_most() -> None:
 
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("seed", range(50))
-def test_factors_of_a_sum_are_those_of_the_restatement(seed: int, bits: int) -> None:
+def test_add_multipliers_equal_their_reference(seed: int, bits: int) -> None:
     """Ranges of 2**-16 to 2**16, so that factors are shrunk and shifts would be negative."""
     hashed = splitmix64(torch.arange(3) + 100 * seed)
     ends = ((1.0 + (hashed >> 33).abs().double() * 2.0**-31) * torch.exp2((hashed % 33 - 16).double())).float().tolist()
@@ -113,7 +113,7 @@ TINY = 127 * 2.0**-20
     ],
     ids=["enough", "pairs", "all", "last_group_smaller", "groups", "groups_to_all"],
 )
-def test_fewer_weight_groups_where_a_shared_shift_leaves_a_multiplier_of_zero(
+def test_weight_groups_are_merged_if_a_multiplier_would_be_0(
     weights: list[float], groups: int, granularity: Any, steps: list[float], mantissas: list[int], shift: int
 ) -> None:
     """One weight per channel and unit steps of input and output: the ratio of a channel is 1 / its weight steps.
@@ -224,7 +224,7 @@ def test_estimators_are_their_float32_definitions(seed: int, shift: float) -> No
 
 
 @pytest.mark.parametrize("estimator", [Extrema(), Mean()], ids=["extrema", "mean"])
-def test_estimators_refuse_what_has_no_range(estimator: Extrema | Mean) -> None:
+def test_estimators_refuse_values_without_a_range(estimator: Extrema | Mean) -> None:
     with pytest.raises(GraphError, match="no batch was observed"):
         _ = estimator.range
     with pytest.raises(GraphError, match=r"shape \[0, 3\]: a range needs at least one value"):

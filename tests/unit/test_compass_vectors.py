@@ -1,4 +1,4 @@
-"""Platform `compass` on operators and options that no recorded run shows: hand-made vectors.
+"""Platform `compass` on operators and options without recorded runs: hand-made vectors.
 
 Numbers come from a numpy model of the Compass Optimizer that was written from its source, without this package, and gives
 every bit of the recorded runs. Both agreed on thousands of generated cases of each operator but for sums beyond the 24 bits
@@ -198,7 +198,7 @@ VECTORS = (
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v.op}-{v.scheme}-{v.activation}")
-def test_the_judges_accept_them(vector: Vector) -> None:
+def test_parameters_and_arithmetic_checks_pass_each_vector(vector: Vector) -> None:
     target = Target(LIBRARY.spec(vector.op), LIBRARY.scheme(vector.scheme), PLATFORM)
     case = Case(
         vector.op,
@@ -218,7 +218,7 @@ def test_the_judges_accept_them(vector: Vector) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v.op}-{v.scheme}-{v.activation}")
-def test_the_built_in_functions_give_the_codes_of_each_vector(vector: Vector) -> None:
+def test_builtin_functions_give_the_codes_of_each_vector(vector: Vector) -> None:
     spec, tensors = LIBRARY.spec(vector.op), vector.tensors
     constants = {name: values for name, values in tensors.items() if spec.inputs[name].role != "activation"}
     scheme, shapes = LIBRARY.scheme(vector.scheme), dict(vector.shapes)

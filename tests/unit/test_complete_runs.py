@@ -1,4 +1,4 @@
-"""Whether a run is whole: what it lacks is named, and one writer at a time has its folder."""
+"""Completeness of runs: missing parts are named, and a folder has one writer at a time."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ sys.stdin.read()
         ({"items": []}, "2 items are of the records not collected, such as conv2d-spec."),
     ],
 )
-def test_what_a_run_lacks_is_named(tmp_path: Path, changes: dict[str, object], says: str) -> None:
+def test_an_incomplete_run_names_what_is_missing(tmp_path: Path, changes: dict[str, object], says: str) -> None:
     folder = written(tmp_path / "run", [PASSED, OTHER], **changes)
     with pytest.raises(IncompleteRunError) as err:
         read_complete_run(folder)
@@ -61,7 +61,7 @@ def test_what_a_run_lacks_is_named(tmp_path: Path, changes: dict[str, object], s
     assert main(["report", "show", str(folder)]) == 0
 
 
-def test_a_summary_that_does_not_sum_up_its_records_is_refused_whatever_its_digest(tmp_path: Path) -> None:
+def test_a_summary_that_contradicts_its_records_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     known = facts(items=["conv2d-spec", "relu-a8-ideal"], quantizer=__version__)
     write_run(folder, [PASSED, OTHER], summary_of([PASSED, OTHER]), known)
@@ -71,7 +71,7 @@ def test_a_summary_that_does_not_sum_up_its_records_is_refused_whatever_its_dige
         read_complete_run(folder)
 
 
-def test_a_changed_record_is_not_that_of_the_run(tmp_path: Path) -> None:
+def test_a_records_file_changed_after_the_run_is_refused(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", [PASSED, OTHER])
     assert [record.id for record in read_complete_run(folder)[0]] == ["conv2d-spec", "relu-a8-ideal"]
     file = folder / "records.jsonl"
@@ -101,9 +101,7 @@ def test_a_changed_record_is_not_that_of_the_run(tmp_path: Path) -> None:
         ({"data_sets": 3}, "4 cases, and 3 data sets"),
     ],
 )
-def test_a_record_that_contradicts_itself_is_refused_whatever_its_digest(
-    tmp_path: Path, changes: dict[str, object], says: str
-) -> None:
+def test_a_self_contradictory_record_is_refused(tmp_path: Path, changes: dict[str, object], says: str) -> None:
     record = Record(
         "relu-a8-ideal", "relu", "cases", "passed", cases=4, checks={"arithmetic": CheckRecord(passed=4, ratio=1.0)}
     )
@@ -114,7 +112,7 @@ def test_a_record_that_contradicts_itself_is_refused_whatever_its_digest(
     assert str(err.value) == f"{folder}: is not whole: record relu-a8-ideal contradicts itself: {says}. Run again."
 
 
-def test_a_records_file_alone_is_compared_and_never_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_records_file_can_be_compared_but_not_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = written(tmp_path / "run", [PASSED])
     (tmp_path / "base.jsonl").write_bytes((folder / "records.jsonl").read_bytes())
     assert main(["report", "diff", str(tmp_path / "base.jsonl"), str(folder)]) == 0
@@ -131,7 +129,7 @@ def test_a_records_file_alone_is_compared_and_never_checked(tmp_path: Path, caps
         ([Record("relu-a8-ideal", "relu", "cases", "failed"), OTHER], 1, "1 of 2 items fail, such as relu-a8-ideal."),
     ],
 )
-def test_a_run_that_is_whole_may_still_not_pass(
+def test_a_complete_run_may_fail_its_check(
     tmp_path: Path, records: list[Record], status: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = written(tmp_path / "run", records, exit=status)
@@ -140,7 +138,7 @@ def test_a_run_that_is_whole_may_still_not_pass(
     assert state(*read_complete_run(folder)).result == "does not conform"
 
 
-def test_a_plugin_that_nothing_judged_is_red_and_not_in_the_statement(
+def test_an_unjudged_plugin_fails_and_is_not_in_the_statement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = [
@@ -166,7 +164,7 @@ def test_a_plugin_that_nothing_judged_is_red_and_not_in_the_statement(
     assert [gap.reason for gap in found.gaps if gap.what == "plugin"] == [f"not judged: {text}" for text in wanted]
 
 
-def test_a_folder_is_invalid_from_the_moment_that_a_run_takes_it(tmp_path: Path) -> None:
+def test_a_folder_is_invalid_while_a_run_owns_it(tmp_path: Path) -> None:
     path = written(tmp_path / "run", [PASSED])
     before = (path / "run.json").read_bytes()
     folder = RunFolder(path)
@@ -179,7 +177,7 @@ def test_a_folder_is_invalid_from_the_moment_that_a_run_takes_it(tmp_path: Path)
     read_complete_run(path)
 
 
-def test_an_older_run_is_no_run_where_a_full_disk_takes_no_mark_of_the_new_one(tmp_path: Path) -> None:
+def test_a_full_disk_invalidates_the_older_run(tmp_path: Path) -> None:
     path = written(tmp_path / "run", [PASSED])
     script = (  # a limit on the size of files stands for a full disk: every write fails, removing does not
         "import resource, signal, sys; from pathlib import Path; from quantizer.reporting.folder import RunFolder\n"
@@ -193,7 +191,7 @@ def test_an_older_run_is_no_run_where_a_full_disk_takes_no_mark_of_the_new_one(t
         read_complete_run(path)
 
 
-def test_a_lock_ends_with_its_owner_however_it_ends(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -209,7 +207,7 @@ def test_a_lock_ends_with_its_owner_however_it_ends(tmp_path: Path) -> None:
     assert {file.name for file in path.iterdir()} <= {LOCK, "run.json"}
 
 
-def test_what_was_found_so_far_outlives_a_session_that_is_killed(tmp_path: Path) -> None:
+def test_records_survive_a_killed_session(tmp_path: Path) -> None:
     path = written(tmp_path / "run", [OTHER])
     folder = RunFolder(path)
     folder.claim()
@@ -227,8 +225,8 @@ def test_a_file_without_a_record_is_not_a_run(tmp_path: Path) -> None:
         read_either(file)
 
 
-def test_records_that_workers_bring_in_any_order_are_finished_in_the_order_of_their_ids(tmp_path: Path) -> None:
-    """What is derived from them, names the first of several or stops at one, is the same in every process."""
+def test_records_of_workers_are_sorted_by_id(tmp_path: Path) -> None:
+    """Results derived from the order of records are therefore the same in every process."""
     names = [f"relu-{scheme}-{platform}" for scheme in ("a8", "a8s", "a16") for platform in ("ort", "tosa", "ideal")]
     for brought in (names, names[::-1]):
         run = Run()

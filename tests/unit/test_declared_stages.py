@@ -84,7 +84,7 @@ def target_of(spec):
 
 
 def verdicts(spec, forward):
-    """Return what three checks say of *forward* on one case."""
+    """Return the verdicts of three checks on *forward* in one case."""
 
     def reference(gate, up):
         return torch.nn.functional.silu(gate) * up
@@ -112,7 +112,7 @@ def verdicts(spec, forward):
         ("silu(x=1)", "only these functions"),
     ],
 )
-def test_what_is_not_an_expression_of_a_stage_is_refused(text, said):
+def test_an_invalid_stage_expression_is_refused(text, said):
     with pytest.raises(SpecError, match=said.replace("(", r"\(")):
         parse_real(text)
 
@@ -144,7 +144,7 @@ def test_an_interval_holds_the_values_of_all_operands_inside(text):
         assert (inside.hi - inside.lo <= 1e-12 * (1 + np.abs(inside.hi))).all()
 
 
-def test_a_right_kernel_is_green_whether_it_shows_its_stage_or_not(tmp_path):
+def test_a_correct_kernel_passes_with_or_without_shown_stages(tmp_path):
     spec = spec_of(tmp_path)
     for forward in (right, lambda **named: right(**named).codes):
         found = verdicts(spec, forward)
@@ -166,7 +166,7 @@ def test_a_failure_shows_the_code_of_each_shown_stage(tmp_path):
                 assert float(shown["real"]) == pytest.approx(code * float(trial.parameters.stages["act"].scale), 1e-5)
 
 
-def test_a_hidden_stage_that_allows_more_than_two_codes_does_not_pass(tmp_path):
+def test_a_hidden_stage_allowing_over_two_codes_is_inconclusive(tmp_path):
     spec = spec_of(tmp_path, bits="4", top="7")
     assert verdicts(spec, right)["arithmetic"].status == "pass"
     hidden = verdicts(spec, lambda **named: right(**named).codes)["arithmetic"]
@@ -192,12 +192,12 @@ def test_formats_of_stages_are_the_declared_ones(tmp_path):
         ("  y: {value: act * up}\n", "", "must end with y"),
     ],
 )
-def test_lint_says_what_is_wrong_with_stages(tmp_path, old, new, said):
+def test_lint_reports_errors_in_stages(tmp_path, old, new, said):
     with pytest.raises(SpecError, match=said):
         spec_of(tmp_path, SPEC.replace(old, new))
 
 
-def test_a_reference_that_is_not_what_the_stages_compute_is_a_failure(tmp_path):
+def test_a_reference_that_contradicts_its_stages_fails(tmp_path):
     spec = spec_of(tmp_path, SPEC.replace("silu(gate)", "sigmoid(gate)"))
     verdict = verdicts(spec, right)["accuracy"]
     assert verdict.failing and "the stages of the spec give" in verdict.reason

@@ -1,4 +1,4 @@
-"""docs/defects.md says what the platforms declare."""
+"""docs/defects.md is up to date."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from quantizer.core.library import load_library
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_document_is_what_its_command_writes():
+def test_the_defects_document_is_up_to_date():
     written = (ROOT / "docs/defects.md").read_text(encoding="utf-8")
     assert written == defects_document(load_library()), (
         "docs/defects.md is stale: run quantizer engine defects -o docs/defects.md"
     )
 
 
-def test_a_row_of_the_gallery_names_every_operator_of_its_cause():
-    """The text is that of the entry which states the cause, and may tell of one operator alone."""
+def test_a_gallery_row_names_every_operator_of_its_cause():
+    """The text comes from the entry that states the cause, and may mention only one operator."""
     found = (ROOT / "docs/gallery.md").read_text(encoding="utf-8").splitlines()
     (row,) = [
         line

@@ -1,4 +1,4 @@
-"""What the metadata allows is what `tox -e lowest` installs at its lower end and what CI's constraints lie within."""
+"""Version ranges of the metadata agree with `tox -e lowest` and with the constraints of CI."""
 
 import re
 import tomllib
@@ -20,13 +20,13 @@ def pins(name):
     return {canonicalize_name(package): Version(version) for package, version in found}
 
 
-def test_the_lowest_of_every_range_is_what_the_lowest_environment_installs():
+def test_the_lowest_environment_pins_each_lower_bound():
     lowest = {name: next(Version(s.version) for s in found if s.operator == ">=") for name, found in RANGES.items()}
     assert pins("constraints-lowest.txt") == lowest
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "constraints-engines.txt", "constraints-lint.txt"])
-def test_what_ci_installs_lies_within_the_ranges(name):
+def test_ci_constraints_lie_within_the_ranges(name):
     known = pins(name)
     assert known
     assert [(package, str(v)) for package, v in known.items() if package in RANGES and v not in RANGES[package]] == []

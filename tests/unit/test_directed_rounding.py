@@ -1,4 +1,4 @@
-"""A platform that rounds in a direction: the built-in functions raise no alarm, a kernel or table of another mode is found."""
+"""Platforms with directed rounding: built-in functions pass, kernels and tables of another mode fail."""
 
 import dataclasses
 from pathlib import Path
@@ -62,7 +62,7 @@ def test_no_alarm_on_a_quantizer_that_rounds_in_a_direction(op, mode):
 
 @pytest.mark.parametrize("mode", DIRECTED)
 @pytest.mark.parametrize(("op", "kind"), [("conv2d", "quantized"), ("add", "quantized"), ("sigmoid", "quantize")])
-def test_a_kernel_or_a_table_that_rounds_to_nearest_is_found(op, kind, mode):
+def test_nearest_rounding_is_found_on_a_directed_platform(op, kind, mode):
     function = REGISTRY.find(op, kind, "ideal").function
 
     def to_nearest(platform):
@@ -97,7 +97,7 @@ def test_a_platform_that_rounds_at_random_is_refused(part):
 
 @pytest.mark.parametrize("scale", [0.75, 2.4000000953674316, 4.0, 12.0])
 @pytest.mark.parametrize("mode", [*DIRECTED, "half_even", "half_up", "half_down", "half_away", "half_toward_zero"])
-def test_the_judge_of_a_room_brings_the_limit_of_relu6_to_a_code_as_the_platform_rounds(mode, scale):
+def test_a_room_quantizes_the_relu6_limit_in_the_platform_rounding(mode, scale):
     platform = SESSION.library.platform("ideal").model_copy(update={"rounding": mode})
     output = QParams(dtype("uint8"), torch.tensor(scale), torch.tensor(3), 0, 255)
     held = Parameters(platform, {}, {"y": output})

@@ -1,4 +1,4 @@
-"""Compass's Div against a numpy model written from its rule, and the exact quotient against rationals."""
+"""Compass's Div against a numpy model of its rule, and the exact quotient against rationals."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_far_quotients_saturate() -> None:
     assert got.flatten().tolist() == [tiny.qmax, tiny.qmin, int(tiny.zero_point)]
 
 
-def test_a_negative_shift_is_forced_to_none() -> None:
+def test_a_negative_shift_is_replaced_by_0() -> None:
     ranges: dict[str, Range] = {"a": (-1e6, 1e6), "b": (-1e-4, 1e-4), "y": (-1.0, 1.0)}
     free, forced = (made("compass", "a8", ranges, positive=positive) for positive in (False, True))
     assert int(free.rescale.shift) < 0

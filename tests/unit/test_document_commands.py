@@ -1,4 +1,4 @@
-"""Command lines of the documents are ones that the parser takes; whether they do what a page says, other tests show."""
+"""Command lines in the documents are accepted by the parser; other tests check their output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def parser() -> Parser:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if lines(page)])
-def test_the_parser_takes_every_command_line_of_a_page(page: str, parser: Parser) -> None:
+def test_every_command_line_on_a_page_is_parsed(page: str, parser: Parser) -> None:
     for words in lines(page):
         try:
             parser.parse_args(words)

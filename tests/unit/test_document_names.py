@@ -1,4 +1,4 @@
-"""What the documents name exists: files of the repository, modules and names of the package, names that they import."""
+"""Files, modules, names and imports that the documents mention exist."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_names_of_the_package_on_a_page_exist(page: str) -> None:
     assert sorted(name for name in dotted(quoted(text)) | imported(text) if not exists(name)) == []
 
 
-def test_a_file_or_a_name_that_is_gone_is_found() -> None:
+def test_missing_files_and_names_are_found() -> None:
     words = quoted("`quantizer/ops/no_such.py`, `runtime/gone.py`, `gone.py`, `quantizer.ops.gone`, `ops/*.py`, `ops`")
     assert missing_files("README.md", words) == ["gone.py", "quantizer/ops/no_such.py", "runtime/gone.py"]
     assert [

@@ -1,4 +1,4 @@
-"""Cases do not depend on numbers in source files: Hypothesis prefers those of every module that is loaded."""
+"""Drawn cases do not depend on constants in source files, which Hypothesis prefers by default."""
 
 import hypothesis
 import pytest
@@ -32,6 +32,6 @@ def met(strategy):
     return found & NUMBERS
 
 
-def test_no_number_of_a_source_is_preferred(sources):
+def test_drawn_integers_do_not_prefer_source_constants(sources):
     assert met(st.integers(0, 2**32 - 1))
     assert not met(integers(0, 2**32 - 1))

@@ -1,4 +1,4 @@
-"""Cases of edge numbers and of patterns, and effects of reports on sums."""
+"""Cases of edge numbers and patterns, and planted effects on sums."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _known(session, target, case):
     return facts(trial.spec, case.shapes, case.attrs, trial.parameters, case.ranges)
 
 
-def test_edges_are_met_somewhere(session) -> None:
-    """A range of nothing in each target; equal asymmetric parameters and a multiplier below a power in some."""
+def test_edge_numbers_occur_in_the_cases(session) -> None:
+    """Each target has an empty range; some have equal asymmetric parameters, or a ratio just below a power of two."""
     equal = below = 0
     for target in _targets(session, "negative") + _targets(session, "fully_connected")[:8]:
         known = [_known(session, target, case) for case in edge_numbers(target)]
@@ -48,8 +48,8 @@ def test_edges_are_met_somewhere(session) -> None:
     assert equal and below
 
 
-def test_patterns_are_what_they_are_called() -> None:
-    """In order, of either sign, alone at an end, and within the range."""
+def test_patterns_match_their_names() -> None:
+    """Sorted, of alternating sign, zero except at one end, and within the range."""
     for seed in range(len(PATTERNS)):
         values = patterns(Site("x", "activation", (3, 4), -1.0, 2.0, None, seed))
         assert values.shape == (3, 4) and values.min() >= -1.0 and values.max() <= 2.0
@@ -62,7 +62,7 @@ def test_patterns_are_what_they_are_called() -> None:
             assert np.flatnonzero(flat).tolist() == [(0, 11)[seed - 3]]
 
 
-def test_patterns_come_with_zero_points_beside_an_end(session) -> None:
+def test_pattern_cases_have_zero_points_next_to_the_ends(session) -> None:
     """Among the targets of an operator."""
     found = set()
     for target in _targets(session, "relu"):
@@ -72,7 +72,7 @@ def test_patterns_come_with_zero_points_beside_an_end(session) -> None:
     assert {distance for _, distance in BESIDE} <= found
 
 
-def test_the_largest_of_a_long_row_lies_at_an_end(session) -> None:
+def test_the_largest_element_of_a_long_row_is_first_or_last(session) -> None:
     """One case of each target has an axis past a vector and is in order, or has one value in the last place."""
     for target in _targets(session, "argmax"):
         case = patterned(target)[PAST]
@@ -81,7 +81,7 @@ def test_the_largest_of_a_long_row_lies_at_an_end(session) -> None:
 
 
 @pytest.mark.parametrize("op", ["add", "sub", "maximum", "less"])
-def test_the_first_operand_is_the_one_that_is_repeated(session, op: str) -> None:
+def test_the_first_operand_is_broadcast(session, op: str) -> None:
     """Its elements are fewer than the second's, which are more than a vector."""
     found = [case for target in _targets(session, op) for case in first_broadcast(target)]
     assert len(found) == len(_targets(session, op))
@@ -90,7 +90,7 @@ def test_the_first_operand_is_the_one_that_is_repeated(session, op: str) -> None
         assert sizes[0] < sizes[1] and sizes[1] > VECTOR
 
 
-def test_long_sums_cancel(session) -> None:
+def test_cancelling_cases_have_long_sums(session) -> None:
     """The correction for the zero point is past the whole numbers of float32, the sum is a step times an end."""
     values = cancelling(Site("x", "activation", (2, 5), -1.0, 1.0, None, 3))
     assert np.count_nonzero(values) == 1
@@ -103,13 +103,13 @@ def test_long_sums_cancel(session) -> None:
     assert of and all(case.shapes["a"][-1] in LONG for case in of)
 
 
-def test_vectors_of_channels(session) -> None:
-    """Some target has a kernel of one place beside whole vectors of channels on both sides."""
+def test_a_1x1_kernel_has_vector_sized_channels(session) -> None:
+    """Some target has a 1x1 kernel with vector-sized input and output channels."""
     shapes = [case.shapes["weight"] for t in _targets(session, "conv2d") for case in usual_windows(t)]
     assert any(s[2:] == (1, 1) and s[0] in VECTORS and s[1] in VECTORS for s in shapes)
 
 
-def test_effects_on_sums_show_past_their_limit(session) -> None:
+def test_effects_on_sums_show_beyond_float32_integers(session) -> None:
     """A correction in float32 changes a sum that float32 does not hold, and no small one."""
     from quantizer.conformance.real.effects import SUMS
 

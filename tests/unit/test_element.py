@@ -1,4 +1,4 @@
-"""What a failure prints of its element: operands, numbers and terms that add up to the exact accumulator."""
+"""The printed element of a failure: operands, numbers, and terms that add up to the exact accumulator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def middle(trial: Trial) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("op", sorted(SESSION.library.specs))
-def test_every_operator_shows_its_operands_in_lines_without_reprs(op):
+def test_operand_lines_contain_no_numpy_or_torch_reprs(op):
     for trial in trials(op):
         text = "\n".join(element_lines(trial, middle(trial)))
         assert all(f"\n  {name:<11} " in f"\n{text}" for name in trial.case.shapes)
@@ -68,8 +68,8 @@ def test_shown_terms_of_a_product_add_up_to_the_accumulator(op, platform):
 
 
 @pytest.mark.parametrize("op", ["conv2d", "softmax", "add", "sigmoid", "max_pool2d", "layer_norm", "transpose"])
-def test_no_operand_outside_the_shown_window_changes_the_element(op):
-    """The window is what the element depends on: other operands replaced, the reference keeps its value there."""
+def test_operands_outside_the_shown_window_do_not_matter(op):
+    """If operands outside the window are replaced, the reference keeps its value at the element."""
     (trial, *_) = trials(op)
     index = middle(trial)
     boxes = needed(trial.spec, trial.case.shapes, trial.case.attrs, index)
@@ -95,7 +95,7 @@ class OneTooHigh:
         return Staged(torch.where(staged.codes == staged.codes.min(), staged.codes + 1, staged.codes), staged.stages)
 
 
-def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(tmp_path):
+def test_a_failure_shows_codes_numbers_and_terms(tmp_path):
     (right, *_) = trials("conv2d", "compass")
     trial = Trial(right.target, right.case, OneTooHigh(SESSION.engine))
     verdicts = judge(trial, EVERY)
@@ -113,7 +113,7 @@ def test_a_failure_shows_codes_numbers_and_terms_and_its_file_holds_the_tensors(
 
 
 @pytest.mark.parametrize("op", sorted(SESSION.library.specs))
-def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, tmp_path, monkeypatch, capsys):
+def test_every_operator_is_exported_with_expected_and_got(op, tmp_path, monkeypatch, capsys):
     (trial, *_) = trials(op, count=9)
     monkeypatch.setattr("quantizer.conformance.setup.session.open_session", lambda *_, **__: SESSION)
     path = tmp_path / "case.json"
@@ -131,7 +131,7 @@ def test_every_operator_is_exported_with_what_is_expected_and_what_was_got(op, t
         ).all()
 
 
-def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
+def test_a_crashing_case_is_not_rerun_for_its_file(tmp_path):
     (trial, *_) = trials("relu")
     ran = []
     trial.engine = OneTooHigh(SESSION.engine)
@@ -141,7 +141,7 @@ def test_a_case_that_ended_its_process_is_not_run_again_for_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("op", sorted(n for n, s in SESSION.library.specs.items() if s.error_model.kind in SUMS))
-def test_terms_of_a_reference_that_autograd_does_not_follow_are_the_same(op, monkeypatch):
+def test_terms_of_a_detached_reference_are_the_same(op, monkeypatch):
     """A plugin's reference runs in a worker. Its failures once said only that the operands could not be shown."""
     trial = min(trials(op), key=lambda trial: sum(map(math.prod, trial.case.shapes.values())))
     followed = element_lines(trial, middle(trial))
@@ -150,7 +150,7 @@ def test_terms_of_a_reference_that_autograd_does_not_follow_are_the_same(op, mon
     assert element_lines(trial, middle(trial)) == followed
 
 
-def test_a_long_sum_of_such_a_reference_is_not_taken_apart(monkeypatch):
+def test_a_long_sum_of_a_detached_reference_is_not_shown(monkeypatch):
     trial = trials("add", count=1)[0]
     reference = Target.reference
     monkeypatch.setattr(Target, "reference", lambda *given: reference(*given).detach())
@@ -175,7 +175,7 @@ def test_a_failure_shows_the_numbers_of_each_operand_and_of_the_rule(op, platfor
 
 
 @pytest.mark.parametrize(("op", "platform"), [("add", "ideal"), ("fully_connected", "tflite_ref")])
-def test_a_failure_shows_the_codes_that_a_fused_activation_lets_through(op, platform):
+def test_a_failure_shows_the_code_range_of_a_fused_activation(op, platform):
     spec = SESSION.library.specs[op]
     target = next(t for t in SESSION.all_targets(spec) if t.platform.platform == platform)
     case = example_case(target, next(one for one in spec.examples if one.id == "above_six"))

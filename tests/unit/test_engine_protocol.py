@@ -1,4 +1,4 @@
-"""Workers of others: what they say of themselves, what comes back, and that trouble is one case's."""
+"""Workers of external engines: greeting, answers, and errors that concern one case only."""
 
 import dataclasses
 import json
@@ -59,7 +59,7 @@ def mood(monkeypatch):
         worker.close()
 
 
-def test_a_worker_says_what_it_is():
+def test_a_worker_greets_with_name_version_form_and_operators():
     said = greeted(LOYAL)
     assert (said.name, said.version, said.form, said.operators) == ("loyal", "1.5", "npz", ("relu", "add"))
     assert not said.floats
@@ -80,13 +80,13 @@ def test_a_worker_needs_neither_torch_nor_this_package(mood):
         ("garbage", "answered with a message with 4,294,967,295 bytes of text"),
     ],
 )
-def test_trouble_is_one_line_of_its_case(mood, name, text):
+def test_a_worker_error_is_one_line_of_its_case(mood, name, text):
     with pytest.raises(EngineError, match=text) as caught:
         mood(name, 2.0).run(job())
     assert "\n" not in str(caught.value)
 
 
-def test_an_operator_whose_answers_broke_a_limit_three_times_is_no_longer_asked_for(monkeypatch):
+def test_an_operator_over_the_limit_three_times_is_skipped(monkeypatch):
     monkeypatch.setenv("LOYAL_MOOD", "hang")
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     engine._worker = Worker("", 0.5, command=LOYAL)
@@ -99,19 +99,19 @@ def test_an_operator_whose_answers_broke_a_limit_three_times_is_no_longer_asked_
     assert all("did not answer within 0.5 s" in text for text in said)
 
 
-def test_a_command_that_no_shell_would_read_is_one_error():
+def test_an_unparsable_engine_command_is_one_error():
     with pytest.raises(UnsupportedError, match="--op-engine-command=python 'x: No closing quotation"):
         chosen("", "python 'x")
 
 
-def test_a_process_with_another_greeting_than_the_first_is_not_asked(monkeypatch):
+def test_a_worker_whose_greeting_differs_from_the_expected_is_refused(monkeypatch):
     worker = Worker("", command=LOYAL, expected=dataclasses.replace(greeted(LOYAL), floats=True))
     with pytest.raises(EngineError, match="the engine's greeting has changed: floats False, was True"):
         worker.run(job())
     assert worker.close() == 0
 
 
-def test_a_process_with_another_greeting_than_the_one_before_is_not_asked(tmp_path):
+def test_a_restarted_worker_whose_greeting_changed_is_refused(tmp_path):
     text = "import os\nonce = not os.path.exists('seen')\nopen('seen', 'w').close()\nVERSION = '1' if once else '2'\n"
     file = tmp_path / "other.py"
     file.write_text(text.replace("seen", str(tmp_path / "seen")) + "load = lambda model, options: os._exit(0)\n")
@@ -122,7 +122,7 @@ def test_a_process_with_another_greeting_than_the_one_before_is_not_asked(tmp_pa
         worker.run(job("add"))
 
 
-def test_what_a_worker_has_no_kernel_for_is_refused(mood):
+def test_an_operator_without_a_worker_kernel_is_refused(mood):
     with pytest.raises(RefusedError, match="the engine refused: no kernel for add"):
         mood("").run(job("add"))
 
@@ -147,7 +147,7 @@ def test_an_invalid_reply_is_one_error(header):
         replies(Frame(header), [job()])
 
 
-def test_a_question_lists_its_jobs():
+def test_a_message_lists_its_jobs():
     frame = question([job(), job("add")])
     assert [item["feeds"] for item in frame.header["jobs"]] == [["x"], ["x"]]
     assert len(frame.model) == sum(item["model"] for item in frame.header["jobs"])
@@ -158,7 +158,7 @@ def trial(engine, op="relu", scheme="a8", seed=0):
     return Trial(target, build_case(target, HashChoices(seed, {"data": "random"})), engine)
 
 
-def test_an_engine_without_a_twin_is_judged():
+def test_an_engine_without_builtin_functions_is_judged():
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     assert (
         engine.supports(LIBRARY.spec("conv2d"), LIBRARY.scheme("w8a8"), LIBRARY.platform("ideal"))
@@ -184,7 +184,7 @@ def test_one_code_off_fails(monkeypatch):
     assert failed >= inner > 20
 
 
-def test_an_interpreter_and_a_worker_are_an_engine():
+def test_an_interpreter_and_a_worker_file_make_an_engine():
     found = chosen(f"{sys.executable}:{WORKERS / 'loyal.py'}")
     assert found.name == "loyal" and found.version == "1.5"
     assert found.computes("float32_any_order", named=False) and not found.computes("ideal", named=False)
@@ -193,7 +193,7 @@ def test_an_interpreter_and_a_worker_are_an_engine():
 
 
 @pytest.mark.parametrize(("mood", "status"), [("", 0), ("off", 1)])
-def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it(monkeypatch, tmp_path, mood, status):
+def test_a_printed_replay_command_replays_a_custom_engine_case(monkeypatch, tmp_path, mood, status):
     monkeypatch.setenv("LOYAL_MOOD", mood)
     engine = ExternalEngine(chosen("", " ".join(LOYAL)))
     case = max(
@@ -206,14 +206,14 @@ def test_a_case_of_an_engine_by_its_command_is_replayed_as_its_failure_prints_it
     assert main(["case", "replay", str(tmp_path / "replay.json"), *words]) == status
 
 
-def test_a_worker_that_imports_its_neighbour_is_told_that_its_folder_is_not_searched(tmp_path):
+def test_a_worker_importing_a_neighbour_file_gets_a_hint(tmp_path):
     (tmp_path / "compiled.py").touch()
     (tmp_path / "worker.py").write_text("import compiled\n")
     with pytest.raises(UnsupportedError, match=r"compiled\.py lies beside the worker.*Write sys\.path\.append"):
         chosen("", " ".join(serving(str(tmp_path / "worker.py"))))
 
 
-def test_what_is_not_a_worker_is_a_usage_error(monkeypatch, tmp_path):
+def test_an_invalid_worker_is_a_usage_error(monkeypatch, tmp_path):
     (tmp_path / "none.py").write_text("print('hello')\n")
     with pytest.raises(UnsupportedError, match=r"its name is ''\. Give it a NAME of its own|form '': no such form"):
         chosen("", " ".join(serving(str(tmp_path / "none.py"))))
@@ -265,7 +265,7 @@ def test_the_server_is_one_file_of_the_standard_library():
         ("def run(session, feeds):\n    pass", "run returned None: must return a list of arrays"),
     ],
 )
-def test_a_worker_that_returns_no_list_is_told_so(tmp_path, text, said):
+def test_a_worker_returning_no_list_gets_an_error(tmp_path, text, said):
     worker = tmp_path / "w.py"
     worker.write_text(f"NAME, VERSION, FORM = 'w', '1', 'npz'\ndef load(model, options):\n    pass\n{text}\n")
     running = Worker("", command=serving(str(worker)))
@@ -274,13 +274,13 @@ def test_a_worker_that_returns_no_list_is_told_so(tmp_path, text, said):
     running.close()
 
 
-def test_a_worker_that_is_no_python_is_named_with_its_line(tmp_path):
+def test_a_worker_with_a_syntax_error_is_named_with_its_line(tmp_path):
     (tmp_path / "w.py").write_text("NAME = 'w'\ndef run(session, feeds)\n")
     with pytest.raises(UnsupportedError, match=r"w\.py:2: expected ':'\.$"):
         chosen(f"python:{tmp_path / 'w.py'}")
 
 
-def test_a_name_that_no_operator_has_is_named_where_an_operator_is_missing(tmp_path):
+def test_an_unknown_name_in_operators_is_reported_with_the_gap(tmp_path):
     (tmp_path / "w.py").write_text("NAME, VERSION, FORM, OPERATORS = 'w', '1', 'npz', ['reluu']\n")
     engine = ExternalEngine(chosen(f"python:{tmp_path / 'w.py'}"))
     spec, platform = LIBRARY.spec("relu"), LIBRARY.platform("float32_any_order")

@@ -1,4 +1,4 @@
-"""Real engines: a process that crashes, hangs or talks harms one case; what an engine lacks is a counted gap."""
+"""Real engines: a crash or a hang fails one case only; unsupported operators are counted gaps."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
     made.close()
 
 
-def test_outputs_come_back_whatever_the_system_prints(worker: Worker) -> None:
+def test_outputs_are_returned_despite_printed_text(worker: Worker) -> None:
     outputs = worker.run(job(0))
     assert [values.tolist() for values in outputs] == [[0], [1]]
     assert outputs[0].dtype == np.int16
@@ -78,7 +78,7 @@ def test_sessions_are_kept_by_model_and_options(worker: Worker) -> None:
         (4, "the engine ended with exit code 7"),
     ],
 )
-def test_trouble_is_an_error_of_its_job_alone(worker: Worker, what: int, text: str) -> None:
+def test_an_engine_crash_is_an_error_of_its_job_only(worker: Worker, what: int, text: str) -> None:
     worker.run(job(0))
     for _ in range(2):
         with pytest.raises(EngineError, match=text):
@@ -86,7 +86,7 @@ def test_trouble_is_an_error_of_its_job_alone(worker: Worker, what: int, text: s
     assert worker.run(job(0))[0].tolist() == [0]
 
 
-def test_several_jobs_in_one_message_have_the_outputs_that_each_has_alone(worker: Worker) -> None:
+def test_several_jobs_in_one_message_give_their_single_outputs(worker: Worker) -> None:
     results = worker.run_each([job(0, b"one"), job(3), job(0, b"another"), job(0, b"one")])
     assert results is not None
     first, raising, *others = results
@@ -95,9 +95,7 @@ def test_several_jobs_in_one_message_have_the_outputs_that_each_has_alone(worker
         raising()
 
 
-def test_a_job_that_ends_the_process_of_several_is_blamed_alone(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_job_that_ends_the_process_is_blamed(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     several = [job(0), job(1), job(0, b"another")]
     results = worker.run_each(several)
     assert results is not None
@@ -109,9 +107,7 @@ def test_a_job_that_ends_the_process_of_several_is_blamed_alone(
     assert worker.run_each(several) is None
 
 
-def test_a_process_that_ends_in_a_message_and_for_no_job_alone_fails_all_of_them(
-    worker: Worker, tmp_path: Path
-) -> None:
+def test_a_crash_that_no_single_job_repeats_fails_all_jobs(worker: Worker, tmp_path: Path) -> None:
     results = worker.run_each([job(0), job(5, str(tmp_path / "once").encode()), job(0, b"another")])
     assert results is not None
     text = r"the engine ended with exit code 7.*, in a message of 3 jobs, none of which does so alone"
@@ -126,7 +122,7 @@ def test_a_model_that_does_not_load_is_an_error(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (1, 2)])
-def test_shapes_cross_the_border_as_they_are(worker: Worker, shape: tuple[int, ...]) -> None:
+def test_tensor_shapes_survive_the_engine_protocol(worker: Worker, shape: tuple[int, ...]) -> None:
     values = np.zeros(shape, np.uint8)
     (found, *_) = worker.run(Job(b"m", {"what": np.zeros(1, np.int8), "x": values}))
     assert found.shape == (1,)
@@ -183,7 +179,7 @@ def test_a_real_engine_gets_several_cases_in_one_message(asked: list[int]) -> No
     assert asked == [6]
 
 
-def test_a_case_that_ends_the_process_of_several_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_case_that_ends_the_process_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     several = [trial("add", seed=seed) for seed in range(3)]
     first, bad, last = several
     culprit = _digest(ENGINE._lowered(Asked(bad.call, bad.codes, bad.parameters)).job)
@@ -218,7 +214,7 @@ def test_the_tiles_of_a_case_are_one_message(asked: list[int]) -> None:
     assert asked == [4, 2, 2]
 
 
-def test_a_command_of_the_user_gets_one_run_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_engine_gets_one_run_per_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ENGINE,
         "_chosen",
@@ -230,14 +226,14 @@ def test_a_command_of_the_user_gets_one_run_in_a_message(monkeypatch: pytest.Mon
     assert torch.equal(results[0](), results[1]())
 
 
-def test_our_own_engine_is_not_compared_with_itself() -> None:
+def test_the_builtin_engine_has_no_engine_check() -> None:
     where = target("add")
     found = judge(Trial(where, build_case(where, HashChoices(0, {})), BuiltinEngine()))
     assert "engine" not in {verdict.check for verdict in found}
     assert BuiltinEngine.checks == tuple(name for name in CHECKS if name != "engine")
 
 
-def test_a_broken_formula_of_a_platform_is_seen_by_agreement() -> None:
+def test_a_wrong_platform_function_fails_the_engine_check() -> None:
     honest = REGISTRY.get("add", "quantized", "ort")
 
     def wrong(a: torch.Tensor, b: torch.Tensor, *, parameters: object) -> torch.Tensor:
@@ -250,7 +246,7 @@ def test_a_broken_formula_of_a_platform_is_seen_by_agreement() -> None:
     assert verdict.worst is not None
 
 
-def test_a_refused_case_is_one_gap() -> None:
+def test_a_case_refused_by_an_engine_is_one_gap() -> None:
     where = target("global_avg_pool2d")
     case = build_case(where, HashChoices(0, {"data": "random"}))
     case = case.but(ranges={"x": (0.0, 1e6), "y": (0.0, 1e-3)})
@@ -293,7 +289,7 @@ def test_an_engine_is_named_with_its_variant_and_a_wrong_name_is_refused() -> No
     assert everything <= LIBRARY.platforms.keys()
 
 
-def test_a_variant_is_judged_at_home_or_where_it_was_named() -> None:
+def test_a_variant_is_judged_on_its_own_or_a_named_platform() -> None:
     xnnpack = Chosen("litert", "xnnpack")
     assert xnnpack.computes("xnnpack", named=False)
     assert not xnnpack.computes("tflite_ref", named=False)
@@ -305,7 +301,7 @@ def test_a_variant_is_judged_at_home_or_where_it_was_named() -> None:
         Options(root=Path(), engine="onnxruntime", platforms=("ideal",))
 
 
-def test_a_missing_engine_supports_nothing_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_supports_nothing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogue, "installed_version", lambda _: None)
     session = open_session(Options(root=Path(), engine="onnxruntime"))
     where = target("add")
@@ -342,7 +338,7 @@ def test_a_defect_of_an_engine_excuses_that_engine_in_its_versions_alone() -> No
     assert known_defect(judged.under_platform(platform), "arithmetic") is None
 
 
-def test_a_case_of_an_unstable_engine_counts_as_known_whether_it_fails_or_not() -> None:
+def test_cases_of_unstable_defects_always_count_as_known() -> None:
     judged = trial("add", seed=3)
     steady, unstable = (
         judged.target.platform.model_copy(update={"defects": [defect(unstable=value)]}) for value in (False, True)
@@ -368,8 +364,8 @@ def test_a_refusal_in_one_check_is_a_gap_of_that_check() -> None:
         judged.run_float(judged.call, judged.tensors)
 
 
-def test_what_an_unstable_defect_covers_does_not_depend_on_the_run() -> None:
-    """By chance an unstable result passes a check. Its case covers what it covers in a run where the check fails."""
+def test_coverage_of_an_unstable_defect_is_deterministic() -> None:
+    """An unstable result may pass by chance. Its case covers the same as in a run where the check fails."""
     judged = trial("add", seed=3)
     judged = judged.under_platform(
         judged.target.platform.model_copy(update={"defects": [defect(unstable=True, checks=["engine", "accuracy"])]})

@@ -71,14 +71,14 @@ def _run(settings: dict[str, str], *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_other_kernels_give_the_same_ir(tmp_path: Path) -> None:
+def test_every_processor_setting_gives_the_same_ir(tmp_path: Path) -> None:
     wanted = quantized(tmp_path / "here", {})
     assert {Path(name).name for name in wanted} == {"quant.txt", "quant.bin", "net_opt_template.json"}
     for number, settings in enumerate(SETTINGS):
         assert quantized(tmp_path / str(number), settings) == wanted, settings
 
 
-def test_other_kernels_give_the_same_records_and_goldens(tmp_path: Path) -> None:
+def test_another_processor_setting_gives_the_same_records_and_goldens(tmp_path: Path) -> None:
     wanted, got = judged(tmp_path / "here", {}), judged(tmp_path / "there", SETTINGS[0])
     assert wanted.keys() >= {"run/records.jsonl", "run/summary.json", "cases/golden/softmax.jsonl"}
     assert got.keys() == wanted.keys()
@@ -89,7 +89,7 @@ def test_other_kernels_give_the_same_records_and_goldens(tmp_path: Path) -> None
     assert machine.kernels["mkl"] == mkl.SAID[mkl.pin()]
 
 
-def test_a_setting_is_red_where_a_record_or_a_float_function_has_other_bits_than_without_it() -> None:
+def test_a_setting_that_changes_records_or_float_bits_is_red() -> None:
     found, judge = MATRIX["Found"], MATRIX["judge"]
     base = found(records={"a": '{"id": "a", "ratio": 1}'}, digests={"exp": "1", "sqrt": "2"})
     assert judge(base, base) == []

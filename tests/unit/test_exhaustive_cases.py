@@ -1,4 +1,4 @@
-"""Cases of every combination of codes: what they hold, and that a single wrong combination is found in them."""
+"""Exhaustive cases of all combinations of codes: their content, and that one wrong combination is found."""
 
 import itertools
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_every_combination_of_codes_occurs_once(name):
         assert max(abs(end) for span in case.ranges.values() for end in span) <= FARTHEST
 
 
-def test_the_ranges_lie_far_apart():
+def test_exhaustive_cases_have_widely_different_ranges():
     widths = [high - low for low, high in (case.ranges["x"] for case in exhaustive_cases(target("tanh-a8-ideal")))]
     assert max(widths) > 2**14 * min(widths)
 
@@ -54,7 +54,7 @@ def test_the_ranges_lie_far_apart():
 @pytest.mark.parametrize(
     "name", ["conv2d-w8a8-ideal", "softmax-a8-ideal", "transpose-a8-ideal", "where-a8-ideal", "add-a16-ideal"]
 )
-def test_nothing_of_operators_that_are_not_pointwise_and_of_too_many_pairs(name):
+def test_only_small_pointwise_operators_have_exhaustive_cases(name):
     assert exhaustive_cases(target(name)) == []
 
 
@@ -102,7 +102,7 @@ def test_tied_quotients_are_ties(name):
 
 
 def test_a_division_by_reciprocals_is_found():
-    """A quotient that is a tie, as a product with the rounded reciprocal, lies beside it."""
+    """The product with the rounded reciprocal misses a quotient that is a tie."""
     where, found = target("div-a16-ideal"), set()
 
     def by_reciprocals(a, b, *, parameters):
@@ -121,7 +121,7 @@ def test_a_division_by_reciprocals_is_found():
 
 
 @pytest.mark.parametrize("op", ["slice", "conv1d", "conv_transpose2d", "split", "pad"])
-def test_every_bin_of_the_structure_is_reached_alone(op):
+def test_one_bin_choices_reach_each_structural_bin(op):
     for where in SESSION.all_targets(SESSION.library.spec(op)):
         saturates = where.platform.accumulator.overflow == "saturate"
         for entry in wanted_coverage(where.spec, where.platform):

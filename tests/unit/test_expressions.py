@@ -46,18 +46,18 @@ def test_an_expression_has_a_value_of_its_type(text: str, value: object) -> None
     assert type(found) is type(value)
 
 
-def test_lists_of_the_caller_count_as_tuples() -> None:
+def test_lists_compare_equal_to_tuples() -> None:
     assert parse("stride == [1, 2]")({"stride": [1, 2]}) is True
     assert parse("stride + stride")({"stride": [1, 2]}) == (1, 2, 1, 2)
 
 
-def test_only_the_branch_that_is_taken_is_computed() -> None:
+def test_only_the_taken_branch_is_computed() -> None:
     assert parse("h if flag else h // 0")(KNOWN) == 7
     assert parse("not flag and h // 0 > 1")(KNOWN) is False
     assert parse("flag or unknown")(KNOWN) is True
 
 
-def test_names_are_the_variables_only() -> None:
+def test_names_of_an_expression_are_its_variables() -> None:
     assert parse("max(h, len(shape)) + (1 if true else w)").names == {"h", "shape", "w"}
 
 
@@ -84,7 +84,7 @@ ESCAPES = [
 
 
 @pytest.mark.parametrize("text", ESCAPES, ids=range(len(ESCAPES)))
-def test_what_is_not_a_part_of_the_language_is_refused_when_it_is_read(text: str) -> None:
+def test_foreign_syntax_is_refused_at_parsing(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(SpecError) as caught:
@@ -107,7 +107,7 @@ def test_operations_without_a_result_are_spec_errors(text: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-def test_an_unknown_name_is_named_with_those_that_are_known() -> None:
+def test_an_unknown_name_is_reported_with_the_known_ones() -> None:
     with pytest.raises(SpecError, match=r"expression 'hh \+ 1': name 'hh' has no value here; known: h, w\."):
         parse("hh + 1")({"w": 1, "h": 2})
 
@@ -127,7 +127,7 @@ def test_lists_are_bounded() -> None:
         parse("shape + shape")(wide)
 
 
-def test_length_and_parts_are_bounded_exactly() -> None:
+def test_expression_length_and_parts_are_limited() -> None:
     assert parse("h" * MAX_LENGTH).names == {"h" * MAX_LENGTH}
     with pytest.raises(SpecError, match=f"{MAX_LENGTH + 1} characters"):
         parse("h" * (MAX_LENGTH + 1))
@@ -136,7 +136,7 @@ def test_length_and_parts_are_bounded_exactly() -> None:
         parse("[" + ",".join("1" * (MAX_NODES - 1)) + "]")
 
 
-def test_every_short_text_over_the_alphabet_of_the_language_is_parsed_or_refused() -> None:
+def test_every_short_text_is_parsed_or_refused() -> None:
     started = time.process_time()
     pieces = [
         "h",
@@ -183,7 +183,7 @@ def test_every_short_text_over_the_alphabet_of_the_language_is_parsed_or_refused
         ("1 // 0", None), ("h + 1 == h + 1", True), ("h < 1 < h", None), ("true and 1 == 1", True),
     ],
 )  # fmt: skip
-def test_what_no_variable_can_change_is_known(text: str, settled: bool | None) -> None:
+def test_constant_conditions_are_recognised(text: str, settled: bool | None) -> None:
     assert parse(text).settled is settled
 
 

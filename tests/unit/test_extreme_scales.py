@@ -21,7 +21,7 @@ PLATFORMS = sorted({target.platform.platform for target in TARGETS})
 @pytest.mark.parametrize("share", [2, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("places", PLACES)
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_no_alarm_where_the_output_is_many_times_finer_than_calibrated(platform, places, share):
+def test_much_finer_output_scales_raise_no_alarm(platform, places, share):
     """Every target has two of the four scales, the next target the other two; at night all four."""
     judged = 0
     mine = [target for target in TARGETS if target.platform.platform == platform]

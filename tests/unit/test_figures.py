@@ -67,7 +67,7 @@ def test_recorded_runs_and_node_tests() -> None:
     assert stated("N of N official node tests of ONNX") == [passed, tests]
 
 
-def test_pictures_are_those_of_the_functions_that_they_explain() -> None:
+def test_pictures_are_up_to_date() -> None:
     drawn = runpy.run_path(str(ROOT / "docs" / "site" / "pictures.py"))
     for name, draw in drawn["PICTURES"].items():
         assert (drawn["FOLDER"] / f"{name}.svg").read_text(encoding="utf-8") == draw(), name

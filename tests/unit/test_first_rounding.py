@@ -55,14 +55,14 @@ def verdicts(op: str, platform: Platform, count: int = 3):
     ["add", "avg_pool2d", "concat", "conv2d", "depthwise_conv2d", "fully_connected", "leaky_relu", "matmul", "maximum",
      "mul", "reduce_mean", "reduce_sum", "relu", "sigmoid", "sub"],
 )  # fmt: skip
-def test_the_built_in_functions_are_right(op: str):
+def test_builtin_functions_pass_with_a_first_rounding(op: str):
     found = [(v.check, v.reason, v.worst) for v in verdicts(op, chip()) if v.failing]
     assert found == []
 
 
 @pytest.mark.parametrize("mode", ["down", "up", "toward_zero", "half_away"])
 @pytest.mark.parametrize("op", ["conv2d", "add"])
-def test_every_mode_may_come_first(op: str, mode: str):
+def test_builtin_functions_pass_with_any_first_rounding_mode(op: str, mode: str):
     platform = chip(first_rounding={"fraction_bits": 2, "rounding": mode})
     assert [v.worst for v in verdicts(op, platform) if v.failing] == []
 
@@ -80,7 +80,7 @@ def test_a_kernel_that_rounds_once_is_found(op: str):
         assert any(v.failing for v in verdicts(op, coarse, 6))
 
 
-def test_a_first_rounding_that_nothing_has_is_refused():
+def test_first_rounding_needs_multiplier_shift():
     platform = chip(requantize={"default": "exact"})
     (finding,) = check_platform(platform, "ideal")
     assert finding.location == ("first_rounding",) and "only multiplier_shift" in finding.text

@@ -15,7 +15,7 @@ def _refuses() -> None:
 
 
 @pytest.mark.parametrize(("function", "expected"), [(_refuses, False), (shielded(_refuses), True)])
-def test_an_error_of_a_plugins_function_is_told_from_ours(function, expected: bool) -> None:
+def test_an_error_of_a_plugin_function_is_distinguished_from_ours(function, expected: bool) -> None:
     with pytest.raises(UnsupportedError) as caught:
         function()
     assert is_from_shielded(caught.value) is expected
@@ -33,7 +33,7 @@ def quantized(*operands, parameters, **named):
 
 
 @pytest.mark.nightly
-def test_a_plugin_that_calls_the_built_in_layer_norm_passes_on_compass(pytester) -> None:
+def test_a_plugin_calling_the_builtin_layer_norm_passes_on_compass(pytester) -> None:
     spec = Path(__file__).parents[2] / "op_specs" / "layer_norm.yaml"
     file = pytester.makepyfile(plugin_norm=PLUGIN)
     run = pytester.runpytest_subprocess(str(spec), f"--op-plugins={file}", "-q", "-k", "layer_norm-w8a8s-compass")

@@ -22,7 +22,7 @@ INPUT = 'input: "x" input_shape { dim: 2 dim: 4 dim: 7 dim: 6 }'
 
 
 def whole(*shape, seed=0):
-    """Return whole numbers, whose sums are exact whatever the order."""
+    """Return whole numbers, whose sums are exact in any order."""
     source = random.Random(seed)
     return torch.tensor([float(source.randint(-4, 4)) for _ in range(math.prod(shape))]).reshape(shape)
 
@@ -77,7 +77,7 @@ def padded(x, k, s, p, fill):
 
 
 def caffe_mean(x, k, s, p):
-    """Return the mean over windows, whose places are counted up to the padding's end, as Caffe's source has it."""
+    """Return the mean over windows as in Caffe's source: elements are counted up to the end of the padding."""
     sums = F.avg_pool2d(padded(x, k, s, p, 0.0), k, s) * (k[0] * k[1])
     counts = F.avg_pool2d(
         padded(F.pad(torch.ones_like(x), [p[1], p[1], p[0], p[0]], value=1.0), k, s, (0, 0), 0.0), k, s
@@ -141,7 +141,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_layer_computes_what_caffe_does(tmp_path, name):
+def test_a_layer_equals_its_caffe_definition(tmp_path, name):
     text, blobs, expected = CASES[name]
     (y,) = run(tmp_path, INPUT + "\n" + text, blobs)
     assert torch.equal(y, expected())
@@ -201,7 +201,7 @@ def as_v1(text):
 
 
 @pytest.mark.parametrize("name", IN_V1)
-def test_layers_of_the_format_v1_are_those_of_today(tmp_path, name):
+def test_v1_layers_equal_current_layers(tmp_path, name):
     text, blobs, expected = CASES[name]
     (y,) = run(tmp_path, INPUT + as_v1(text), blobs, v1=True)
     torch.testing.assert_close(y, expected())
@@ -211,7 +211,7 @@ def test_most_layers_are_tested_in_the_format_v1():
     assert len(IN_V1) >= 15
 
 
-def test_rules_of_phases_hold_in_the_format_v1(tmp_path):
+def test_phase_rules_apply_to_v1_layers(tmp_path):
     text = as_v1(layer("ReLU", top="r", name="r") + layer("TanH", "include { phase: TRAIN }", "r", "r", "t"))
     (y,) = run(tmp_path, INPUT + text)
     assert torch.equal(y, X.relu())
@@ -230,7 +230,7 @@ def test_rules_of_phases_hold_in_the_format_v1(tmp_path):
         ("", [whole(1, 4, 1, 1, seed=7)], lambda: X * whole(1, 4, 1, 1, seed=7)),
     ],
 )
-def test_factors_in_legacy_blobs_have_the_axes_that_the_layer_says(tmp_path, param, blobs, expected):
+def test_legacy_scale_blobs_take_the_axes_of_their_layer(tmp_path, param, blobs, expected):
     (y,) = run(tmp_path, INPUT + layer("Scale", f"scale_param {{ {param} }}"), {"l": blobs}, old_shapes=True)
     assert torch.equal(y, expected())
 
@@ -266,7 +266,7 @@ def pooled(x, k, s, p, *, mean):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_pools_have_the_windows_of_caffe_whatever_the_stride(tmp_path, seed):
+def test_pool_windows_follow_caffe_for_any_stride(tmp_path, seed):
     source = random.Random(seed)
     x = whole(1, 2, source.randint(3, 9), source.randint(3, 9), seed=seed)
     k, s = ([source.randint(1, 3), source.randint(1, 3)] for _ in range(2))
@@ -287,7 +287,7 @@ def test_pools_have_the_windows_of_caffe_whatever_the_stride(tmp_path, seed):
     assert torch.equal(y, expected) if not mean else torch.allclose(y, expected, rtol=1e-6)
 
 
-def test_a_pool_after_one_whose_shape_onnx_infers_wrongly(tmp_path):
+def test_a_pool_may_follow_one_with_a_caffe_only_shape(tmp_path):
     x = whole(1, 2, 7, 6)
     first = layer("Pooling", "pooling_param { kernel_size: 2 stride: 2 pad: 1 }", top="p", name="p")
     second = layer("Pooling", "pooling_param { kernel_size: 1 stride: 2 }", bottom="p")
@@ -296,7 +296,7 @@ def test_a_pool_after_one_whose_shape_onnx_infers_wrongly(tmp_path):
     assert torch.equal(y, pooled(middle, (1, 1), (2, 2), (0, 0), mean=False)[0])
 
 
-def test_every_layer_that_the_issue_names_is_there():
+def test_every_required_caffe_layer_is_supported():
     named = {"Input", "Convolution", "InnerProduct", "Pooling", "ReLU", "BatchNorm", "Scale", "Eltwise", "Concat", "Softmax",
              "Dropout", "Sigmoid", "TanH", "PReLU", "Deconvolution", "Flatten", "LRN", "Power", "Exp", "Log", "AbsVal", "ELU",
              "BNLL", "Slice", "Split", "Crop", "ArgMax", "Reduction", "Tile", "Permute", "Normalize", "Reshape", "Embed",
@@ -332,13 +332,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_is_said_with_its_place(tmp_path, name):
+def test_an_invalid_network_is_refused_with_its_place(tmp_path, name):
     text, blobs, error, said = REFUSED[name]
     with pytest.raises(error, match=said):
         load_caffe_graph(*files(tmp_path, text, blobs))
 
 
-def test_a_blob_that_says_more_than_it_holds_is_refused_before_memory_is_taken(tmp_path):
+def test_a_blob_larger_than_its_data_is_refused_before_allocation(tmp_path):
     text, model = files(tmp_path, INPUT + CASES["rows"][0])
     net = net_parameter()()
     blob = net.layer.add(name="l").blobs.add(data=[1.0])

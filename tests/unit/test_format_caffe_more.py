@@ -51,7 +51,7 @@ def moments(axes, *, scaled=True, eps=1e-9):
 
 
 def last(x, axis):
-    """Return where the maximum is, the last of equals."""
+    """Return the position of the maximum, the last one among equals."""
     return x.shape[axis] - 1 - np.flip(x, axis).argmax(axis)
 
 
@@ -131,20 +131,20 @@ def test_a_layer_computes_its_formula(tmp_path, name):
     assert np.allclose(y.numpy(), expected(), rtol=2e-6, atol=2e-6)
 
 
-def test_a_slice_without_points_gives_equal_parts_that_may_be_joined(tmp_path):
+def test_a_slice_without_points_gives_equal_parts(tmp_path):
     text = layer("Slice", top="a b", name="s") + layer("Concat", "", "b a")
     (y,) = run(tmp_path, INPUT + text)
     assert torch.equal(y, torch.cat([X[:, 2:], X[:, :2]], 1))
 
 
-def test_a_split_gives_the_same_tensor_twice(tmp_path):
+def test_a_caffe_split_copies_its_tensor(tmp_path):
     text = layer("Split", top="a b", name="s") + layer("Eltwise", "eltwise_param { operation: PROD }", "a b")
     (y,) = run(tmp_path, INPUT + text)
     assert torch.equal(y, X * X)
 
 
 @pytest.mark.parametrize("old_shapes", [False, True])
-def test_an_embedding_takes_rows_by_number(tmp_path, old_shapes):
+def test_an_embedding_selects_rows_by_index(tmp_path, old_shapes):
     rows, constants, places = whole(9, 3, seed=1), whole(3, seed=2), torch.tensor([[0.0, 8.0], [3.0, 3.0]])
     text = 'input: "x" input_shape { dim: 2 dim: 2 }' + layer("Embed", "embed_param { num_output: 3 input_dim: 9 }")
     (y,) = run(tmp_path, text, {"l": [rows, constants]}, places, old_shapes=old_shapes)
@@ -168,7 +168,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_layer_cannot_be_is_said_with_its_place(tmp_path, name):
+def test_an_invalid_layer_is_refused_with_its_place(tmp_path, name):
     text, blobs, error, said = REFUSED[name]
     with pytest.raises(error, match=said):
         load_caffe_graph(*files(tmp_path, INPUT + text, blobs))
@@ -188,12 +188,12 @@ def test_what_a_layer_cannot_be_is_said_with_its_place(tmp_path, name):
     ],
     ids=["parts", "a copy that is read elsewhere", "a dropout", "names that begin alike"],
 )
-def test_the_outputs_are_the_tops_that_no_layer_reads_under_their_own_names(tmp_path, text, names):
-    """Parts had names that no prototxt has, and a copy that nobody read was no output."""
+def test_outputs_are_the_unread_tops_by_name(tmp_path, text, names):
+    """Parts had names that are in no prototxt, and an unread copy was not an output."""
     assert list(load_caffe_graph(*files(tmp_path, f"{INPUT}\n{text}")).outputs) == names
 
 
-def test_a_last_window_beyond_one_axis_beside_one_that_overhangs_the_other(tmp_path):
+def test_last_windows_are_dropped_or_clipped_per_axis(tmp_path):
     """ONNX's shape inference keeps the first, so that a layer after it was refused."""
     sizes = "pool: AVE kernel_h: 3 kernel_w: 4 stride: 3 pad_h: 2 pad_w: 1"
     text = 'input: "x" input_shape { dim: 1 dim: 1 dim: 4 dim: 3 }\n' + layer(
@@ -206,7 +206,7 @@ def test_a_last_window_beyond_one_axis_beside_one_that_overhangs_the_other(tmp_p
     torch.testing.assert_close(found, (sums / places).reshape(1, 1, 2, 2))
 
 
-def test_some_axes_become_more_or_fewer(tmp_path):
+def test_a_reshape_of_some_axes_moves_the_others(tmp_path):
     """Axes after those that are reshaped move; such layers were refused."""
     x = whole(2, 4, 7, 6)
     for says, shape in (

@@ -31,7 +31,7 @@ def load(name: str) -> Graph:
 
 
 def rewrite(graph: Graph, folder: Path) -> tuple[str, bytes, Graph]:
-    """Return the text and the bytes that *graph* is written as, and what is read back."""
+    """Return the written text and bytes of *graph*, and the graph that is read back."""
     write(graph, folder / "net.txt", folder / "net.bin")
     assert sorted(path.name for path in folder.iterdir()) == ["net.bin", "net.txt"]
     again = read(folder / "net.txt", folder / "net.bin")
@@ -54,7 +54,7 @@ def layer(number: int, kind: str, bottom: str, top: str, shape: str, dtype: str 
     )
 
 
-def test_all_reference_files_are_there() -> None:
+def test_all_reference_files_exist() -> None:
     assert len(FILES) == 133
     assert sum(name.startswith("compass/") for name in FILES) == 128
 
@@ -93,7 +93,7 @@ def test_constants_are_the_bytes_of_the_file() -> None:
     assert str(graph.tensor("conv3x3:scale").data.tolist()) == "[182, 402, 256, 344, 340, 318]"  # type: ignore[union-attr]
 
 
-def test_scales_take_our_convention() -> None:
+def test_compass_scales_are_converted_to_our_convention() -> None:
     """Compass: codes = steps * real - zp; ours: real = scale * (code - zero_point); the float32 steps are kept."""
     graph = load("compass/conv3x3/pc_asym/quant")
     found = graph.tensor("conv3x3_out").qparams
@@ -181,7 +181,7 @@ def test_values_are_typed_by_their_spelling(text: str, value: object) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-def test_spellings_that_are_not_the_usual_one(tmp_path: Path) -> None:
+def test_unusual_spellings_read_as_the_same_graph(tmp_path: Path) -> None:
     """CRLF, a byte order mark, spaces, quotes, odd numbers, keys and offsets in another order: the same graph."""
     name = "compass/conv3x3/pc_asym/quant"
     raw = (REFERENCE / f"{name}.bin").read_bytes()
@@ -209,7 +209,7 @@ def test_unknown_keys_are_kept_in_place(tmp_path: Path) -> None:
 
 
 def test_silent_headers_are_completed(tmp_path: Path) -> None:
-    """Without lists in the header the tops of Input layers go in, and what nobody reads comes out."""
+    """Without lists in the header, tops of Input layers are the inputs, and unread tensors the outputs."""
     text = (
         "model_name=m\n"
         + layer(0, "Input", "[]", "[a]", "[[2]]")
@@ -281,7 +281,7 @@ def test_calibrated_ranges_of_a_float_graph_are_kept(tmp_path: Path) -> None:
     assert more in rewrite(graph, tmp_path)[0]
 
 
-def test_axes_count_from_the_end(tmp_path: Path) -> None:
+def test_negative_axes_count_from_the_end(tmp_path: Path) -> None:
     more = "layer_top_scale=[[2.0,4.0]]\nlayer_top_zp=[0]\nactivation_quantization_axis=[-1]\n"
     graph = parsed(tmp_path, "model_name=m\n" + layer(0, "Source", "[]", "[a]", "[[3,2]]", "int8", more))
     found = graph.tensor("a").qparams
@@ -462,7 +462,7 @@ def _conv(**attrs: Any) -> Graph:
     return graph.with_node(replace(node, attrs=kept))
 
 
-def test_pairs_take_our_order() -> None:
+def test_compass_pairs_are_reordered() -> None:
     graph = _conv(stride_y=2, stride_x=3, pad_top=1, pad_left=2, pad_bottom=3, pad_right=4, dilation_x=5)
     attrs = native(graph, SPECS).node("conv3x3").attrs
     assert (attrs["stride"], attrs["padding"], attrs["dilation"]) == ((2, 3), (1, 2, 3, 4), (1, 5))
@@ -555,7 +555,7 @@ def test_writing_our_own_graph(tmp_path: Path) -> None:
     assert rewrite(foreign(found, SPECS), tmp_path)[:2] == (text, blob)
 
 
-def test_new_parameters_of_constants_win_over_those_of_the_file(tmp_path: Path) -> None:
+def test_new_constant_parameters_override_those_of_the_file(tmp_path: Path) -> None:
     for name in ("ext", "pc_asym"):
         ours = native(load(f"compass/conv3x3/{name}/quant"), SPECS)
         weights = ours.tensor("conv3x3:weights")
@@ -568,7 +568,7 @@ def test_new_parameters_of_constants_win_over_those_of_the_file(tmp_path: Path) 
         assert (attrs["weights_scale"], attrs["weights_zp"]) == (2.0, -4)
 
 
-def test_what_compass_cannot_say() -> None:
+def test_attributes_that_compass_lacks_are_refused() -> None:
     ours = native(load("compass/conv3x3/ext/float"), SPECS)
     node = ours.node("conv3x3")
     with pytest.raises(UnsupportedError, match="ceil=True: a Compass Convolution has False"):

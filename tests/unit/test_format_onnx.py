@@ -176,12 +176,12 @@ def tensor(name="w", dims=(2,), **fields):
         (tensor(dims=(-2,), raw_data=b"abcd"), "negative"),
     ],
 )
-def test_initialiser_that_is_not_what_it_says(constant, text):
+def test_an_inconsistent_initializer_is_refused(constant, text):
     with pytest.raises(FormatError, match=text):
         from_model(model([node("Add", ["x", "w"], ["y"])], constants=[constant]))
 
 
-def test_small_file_of_a_giant_shape_is_refused_before_it_is_made():
+def test_a_giant_shape_in_a_small_file_is_refused_before_allocation():
     from quantizer.runtime.onnx_backend import QuantizerBackend
 
     shape = numpy_helper.from_array(np.array([2**20, 2**20], np.int64), "s")
@@ -220,7 +220,7 @@ def test_external_data_elsewhere_is_refused(tmp_path, location):
         load(external(location, folder))
 
 
-def test_external_data_in_a_file_whose_name_is_not_text_is_refused(tmp_path):
+def test_external_data_with_a_non_text_name_is_refused(tmp_path):
     path = external("ABCDEF", tmp_path)
     path.write_bytes(path.read_bytes().replace(b"ABCDEF", b"\xff\xfeCDEF"))
     with pytest.raises(
@@ -262,7 +262,7 @@ def with_empty(op, inputs, key, kind, domain="", **attrs):
         (with_empty("ReduceSum", ["x"], "axes", AttributeProto.INTS, keepdims=0), 11),
     ],
 )
-def test_a_list_without_elements_is_written_with_the_type_of_its_schema(step, opset):
+def test_an_empty_list_is_written_with_its_schema_type(step, opset):
     w = numpy_helper.from_array(np.ones((1, 8, 2), np.float32), "w")
     given = model([step], [value("x", [1, 2]), value("s", [3, 1, 2])], constants=[w], opset=opset)
     graph = from_model(given)
@@ -272,7 +272,7 @@ def test_a_list_without_elements_is_written_with_the_type_of_its_schema(step, op
     assert step.attribute[-1] in found.attribute
 
 
-def test_a_list_without_elements_of_which_no_schema_speaks_is_refused():
+def test_an_empty_list_without_a_schema_is_refused():
     given = model([with_empty("Own", ["x"], "sizes", AttributeProto.INTS, domain="elsewhere")])
     given.opset_import.append(helper.make_opsetid("elsewhere", 1))
     with pytest.raises(
@@ -281,12 +281,12 @@ def test_a_list_without_elements_of_which_no_schema_speaks_is_refused():
         to_model(from_model(given))
 
 
-def test_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(FormatError, match="cannot be read"):
         load(tmp_path / "no.onnx")
 
 
-def test_shapes_are_those_of_the_run_and_not_of_the_file():
+def test_shapes_follow_the_inputs_not_the_file():
     from quantizer.runtime.torch_executor import TorchExecutor
 
     graph = from_model(model([node("Shape", ["x"], ["y"])], outputs=[value("y", None, TensorProto.INT64)]))

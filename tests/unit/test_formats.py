@@ -32,7 +32,7 @@ def cast(values, name):
 
 
 def probes(name):
-    """Return every value, every tie, and the float32 numbers beside both."""
+    """Return every value, every tie, and their float32 neighbours."""
     form = format_of(name)
     exact = np.array([*form.values, *form.ties], np.float32)
     return np.unique(
@@ -64,7 +64,7 @@ def test_all_other_bits_are_negative_zero_infinity_or_nan(name):
 
 
 @pytest.mark.parametrize("name", SIGNED)
-def test_numbers_become_the_value_that_ml_dtypes_gives(name):
+def test_values_are_rounded_as_in_ml_dtypes(name):
     form, numbers = format_of(name), probes(name)
     inside = numbers[(numbers >= form.values[0]) & (numbers <= form.values[-1])]
     wanted = cast(inside, name)
@@ -72,7 +72,7 @@ def test_numbers_become_the_value_that_ml_dtypes_gives(name):
     assert in_units(nearest(torch.from_numpy(inside), name), name).double().mul(form.unit).tolist() == wanted.tolist()
 
 
-def test_powers_of_two_are_those_of_ml_dtypes_which_rounds_ties_up():
+def test_powers_of_two_equal_ml_dtypes_with_ties_up():
     form, numbers = (
         format_of("float8_e8m0fnu"),
         np.unique(np.float32([1.25, 1.5, 1.75, 3.0, 0.1, 7e30, *format_of("float8_e8m0fnu").values[1:250:7]])),
@@ -82,7 +82,7 @@ def test_powers_of_two_are_those_of_ml_dtypes_which_rounds_ties_up():
 
 
 @pytest.mark.parametrize("name", SIGNED)
-def test_what_lies_beyond_the_last_value_overflows_as_in_ml_dtypes_or_saturates(name):
+def test_values_beyond_the_last_overflow_or_saturate(name):
     form = format_of(name)
     gap = form.values[-1] - form.values[-2]
     for number in (
@@ -97,7 +97,7 @@ def test_what_lies_beyond_the_last_value_overflows_as_in_ml_dtypes_or_saturates(
         assert special == wanted or (math.isnan(special) and math.isnan(wanted))
 
 
-def test_specials_have_codes_of_their_own():
+def test_special_values_have_their_own_codes():
     e4m3, e5m2, fp4 = map(format_of, ("float8_e4m3fn", "float8_e5m2", "float4_e2m1fn"))
     assert e4m3.encode(math.nan) == e4m3.nan == e4m3.last + 1
     assert e4m3.encode(math.inf) == e4m3.last
@@ -119,7 +119,7 @@ def test_torch_has_the_same_e4m3():
     assert torch.equal(in_units(nearest(numbers, "float8_e4m3fn"), "float8_e4m3fn").double() * 2.0**-9, wanted)
 
 
-def test_integers_are_formats_whose_codes_are_their_values():
+def test_integer_formats_have_equal_codes_and_values():
     form = format_of("int4")
     assert (form.first, form.last, form.decode(-8), form.unit) == (-8, 7, -8.0, 1.0)
     assert [form.encode(number) for number in (2.5, 3.5, -2.5, 99.0)] == [2, 4, -2, 7]
@@ -133,7 +133,7 @@ def test_tensors_are_rounded_as_single_numbers_are(name, mode):
     assert nearest(torch.from_numpy(numbers), name, mode).tolist() == [form.encode(float(n), mode) for n in numbers]
 
 
-def test_places_between_codes_are_linear_between_values():
+def test_positions_between_codes_are_interpolated_linearly():
     form = format_of("float8_e4m3fn")
     assert form.position(Fraction(17)) == form.encode(16.0) + Fraction(1, 2)
     assert form.neighbours(17.0) == (form.encode(16.0), form.encode(18.0))
@@ -151,7 +151,7 @@ def test_a_sum_next_to_a_tie_is_decided_without_error(mode):
         assert int(got[0]) == form.encode(Fraction(17 * big + beside, big), mode), (tie, beside)
 
 
-def test_blocks_say_which_elements_they_hold():
+def test_blocks_list_their_elements():
     blocks = Blocks(axis=1, size=4)
     assert blocks.count(9) == 3
     assert blocks.places(9) == [0] * 4 + [1] * 4 + [2]

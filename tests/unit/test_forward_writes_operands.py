@@ -24,7 +24,7 @@ TARGET = next(target for target in SESSION.all_targets(SPEC) if target.id == "ad
         (lambda parameters: parameters.rescale.mantissa.add_(1), "the multiplier"),
     ],
 )
-def test_numbers_written_into_are_named_and_do_not_spread(written, what):
+def test_parameters_written_by_a_forward_are_named_and_restored(written, what):
     forward = REGISTRY.get("add", "quantized", "ideal")
     cases = [example_case(TARGET, example) for example in SPEC.examples]
 

@@ -39,14 +39,14 @@ def sessions():
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_nodes_rewrites_and_a_fusing_engine_agree(name, sessions):
+def test_single_nodes_rewrites_and_the_fusing_engine_agree(name, sessions):
     found = [item for case in cases(GRAPHS[name], COUNT) for item in judge_graph(GRAPHS[name], case, "ort", *sessions)]
     assert not [str(item) for item in found if item.verdict.failing]
     passed = {item.what for item in found if item.verdict.status == "pass"}
     assert passed >= {"the whole graph", OPTIMIZED, *own_rewrites(GRAPHS[name])}
 
 
-def test_a_declared_defect_of_a_fused_kernel_is_seen_in_its_graph(sessions):
+def test_a_declared_fused_defect_shows_in_its_graph(sessions):
     for defect in load_library().platforms["ort"].graph_defects:
         if onnxruntime.__version__ not in defect.versions:
             pytest.skip("another version than those in which it was seen")
@@ -64,7 +64,7 @@ def _conclusive(sessions):
     return found.get("defect") or found["pass"]
 
 
-def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions, monkeypatch):
+def test_a_fused_defect_of_another_version_excuses_nothing(sessions, monkeypatch):
     built = _conclusive(sessions)
     # Where VNNI is missing, a node's own defect comes first.
     monkeypatch.setattr(judging, "_known", lambda built, system: {})
@@ -79,7 +79,7 @@ def test_a_defect_of_a_fused_kernel_in_another_version_excuses_nothing(sessions,
 
 
 @pytest.mark.parametrize("cause", ["kernel", "node"])
-def test_a_declared_defect_does_not_excuse_what_it_did_not_cause(sessions, monkeypatch, cause):
+def test_a_declared_defect_excuses_only_its_own_errors(sessions, monkeypatch, cause):
     built = _conclusive(sessions)
     weights = built.graph.node("weights")
     fused = {weights.name: "declared: a fused kernel"} if cause == "kernel" else {}
@@ -98,7 +98,7 @@ def test_a_declared_defect_does_not_excuse_what_it_did_not_cause(sessions, monke
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_a_declared_defect_of_a_node_excuses_what_is_behind_it(name, monkeypatch):
+def test_a_declared_defect_of_a_node_excuses_later_edges(name, monkeypatch):
     (case, *_) = cases(GRAPHS[name], 1)
     built = build(GRAPHS[name], case)
     monkeypatch.setattr(judging, "known_defect", lambda trial, check: "declared: every node")
@@ -110,7 +110,7 @@ def test_a_declared_defect_of_a_node_excuses_what_is_behind_it(name, monkeypatch
 
 
 @pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])
-def test_other_platforms_agree(platform):
+def test_graphs_agree_on_other_platforms(platform):
     spec = GRAPHS["conv_relu_shared"]
     found = [item for case in cases(spec, 1) for item in judge_graph(spec, case, platform)]
     assert {item.verdict.status for item in found} == {"pass"}
@@ -138,7 +138,7 @@ def test_a_bug_of_two_nodes_fails(plant):
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_right_rewrites_pass_beside_the_bugs(name):
+def test_correct_rewrites_pass_where_buggy_ones_fail(name):
     rights = own_rewrites(GRAPHS[name]).values()
     assert not any(judge_rewrite(own, right).failing for own in _known_runs(name)[::3] for right in rights)
 
@@ -179,20 +179,20 @@ def test_the_command_counts_and_names_unknown_graphs(capsys):
     assert "mul_add" in capsys.readouterr().err
 
 
-def test_a_case_says_what_it_is():
+def test_a_case_prints_its_graph_and_nodes():
     (case,) = cases(GRAPHS["mul_add"], 1)
     assert "mul_add[0]" in str(case)
     assert "until mul" in str(replace(case, nodes=("mul",)))
 
 
-def test_an_engine_without_a_switch_is_judged_by_its_run_with_every_tensor_as_an_output(capsys):
+def test_an_engine_without_a_fusion_switch_runs_with_all_outputs(capsys):
     assert main(["fusion", "mul_add", "lstm_cell", "--engine", "onnx_reference", "--cases", "2"]) == 0
     said = capsys.readouterr().out
     assert "mul_add on float32_any_order:" in said
     assert "fail" not in said
 
 
-def test_a_wrong_edge_of_the_plain_run_is_excused_by_a_defect_of_a_node_before_it_alone(sessions, monkeypatch):
+def test_only_a_defect_of_an_earlier_node_excuses_a_wrong_edge(sessions, monkeypatch):
     class Wrong:
         name = ONNXRUNTIME
 
@@ -235,7 +235,7 @@ def _described(op, **attrs):
     return described(graph, graph.node("node"))
 
 
-def test_a_predicate_names_numbers_neighbours_shapes_and_attributes_of_a_node():
+def test_graph_predicates_know_parameters_neighbours_shapes_and_attributes():
     found = _described("MaxPool", pads=(1, 0))
     assert {name: found[name] for name in ("input_scale", "output_scale", "second", "third")} == {
         "input_scale": 0.5,
@@ -248,7 +248,7 @@ def test_a_predicate_names_numbers_neighbours_shapes_and_attributes_of_a_node():
     assert found.keys() == {*GRAPH_NAMES}
 
 
-def test_an_engine_that_raises_is_excused_by_a_declared_defect_alone(sessions, monkeypatch):
+def test_only_a_declared_defect_excuses_a_raising_engine(sessions, monkeypatch):
     built = build(GRAPHS["add_relu"], next(cases(GRAPHS["add_relu"], 1)))
 
     class Raises:

@@ -36,7 +36,7 @@ def verdicts(name, platform, engine, count=2):
 
 @pytest.mark.parametrize("platform", ["tflite_builtin", "xnnpack"])
 @pytest.mark.parametrize("name", JOINED)
-def test_one_model_gives_the_codes_of_its_nodes_one_by_one(name, platform, engine):
+def test_a_whole_model_equals_its_single_nodes(name, platform, engine):
     found = verdicts(name, platform, engine)
     assert not [item.reason for item in found if item.failing]
     assert any(item.status == "pass" for item in found)
@@ -61,17 +61,17 @@ def test_a_graph_that_litert_cannot_express_is_inconclusive(engine):
     ("name", "platform", "count", "number", "said"),
     [
         ("add_relu", "tflite_builtin", 9, 13, "'sum' fails alone: abort_on_large_scale_ratio: "),
-        ("conv_relu_add", "xnnpack", 12, 18, "'conv' fails alone: multiplier_of_256: "),
+        ("conv_relu_add", "xnnpack", 12, 18, "'conv' fails alone: scale_ratio_256_fails_allocation: "),
     ],
 )
-def test_a_node_that_fails_alone_by_a_declared_defect_is_excused_by_it(engine, name, platform, count, number, said):
+def test_a_node_with_a_declared_defect_is_excused(engine, name, platform, count, number, said):
     case = list(cases(GRAPHS[name], count))[number]
     (found,) = judge_joined_graph(GRAPHS[name], case, platform, engine)
     assert found.verdict.status == "defect"
     assert found.verdict.reason.startswith(said)
 
 
-def test_a_node_that_fails_alone_without_a_declared_defect_leaves_the_graph_open(engine, monkeypatch):
+def test_an_undeclared_node_failure_leaves_the_graph_inconclusive(engine, monkeypatch):
     monkeypatch.setattr(joined, "declared", lambda trial, engine: None)
     case = list(cases(GRAPHS["conv_relu_add"], 12))[18]
     (found,) = judge_joined_graph(GRAPHS["conv_relu_add"], case, "xnnpack", engine)

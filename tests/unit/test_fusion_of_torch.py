@@ -32,7 +32,7 @@ def verdicts(name, platform, engine, count=3):
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", FUSED)
-def test_fused_functions_give_the_codes_of_the_nodes_one_by_one(name, platform, engine):
+def test_fused_functions_equal_their_single_nodes(name, platform, engine):
     found = verdicts(name, platform, engine)
     assert not [item.reason for item in found if item.failing]
     assert any(item.status == "pass" for item in found)
@@ -72,7 +72,7 @@ def test_a_relu_fused_with_the_sum_after_it_is_red(engine, monkeypatch):
         ("mul_add", "torch has no fused function for mul, add"),
     ],
 )
-def test_what_torch_does_not_fuse_is_inconclusive_with_the_reason(name, reason, engine):
+def test_graphs_that_torch_does_not_fuse_are_inconclusive(name, reason, engine):
     (found,) = verdicts(name, "torch_x86", engine, 1)
     assert found.status == "inconclusive"
     assert reason in found.reason
@@ -83,7 +83,7 @@ def test_qnnpack_refuses_a_relu_that_leaves_one_code(engine):
     assert found["QNNPACK takes no empty range of output codes"] == 1
 
 
-def test_a_relu_has_the_numbers_of_its_operand_in_unsigned_codes():
+def test_an_unsigned_relu_shares_parameters_with_its_operand():
     graph = with_numbers_of(build(GRAPHS["conv_relu_add"], next(cases(GRAPHS["conv_relu_add"], 1))), "torch_x86").graph
     conv, relu = (graph.node(f"{name}#quantize").inputs[1:] for name in ("conv", "relu"))
     assert conv == relu

@@ -31,7 +31,7 @@ def verdicts(name, engine, count=2):
 
 
 @pytest.mark.parametrize("name", sorted(set(GRAPHS) - set(REAL)))
-def test_one_graph_gives_the_codes_of_its_nodes_one_by_one(name, engine):
+def test_a_whole_graph_equals_its_single_nodes(name, engine):
     found = verdicts(name, engine)
     assert not [item.reason for item in found if item.failing]
     assert any(item.status == "pass" for item in found)

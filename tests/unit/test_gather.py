@@ -49,7 +49,7 @@ def both(x: torch.Tensor, indices: torch.Tensor, **attrs: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("shape", "places"), list(itertools.product(SHAPES, PLACES)))
-def test_it_is_the_gather_of_onnx(shape: tuple[int, ...], places: tuple[int, ...]) -> None:
+def test_gather_equals_onnx(shape: tuple[int, ...], places: tuple[int, ...]) -> None:
     for axis in range(-len(shape), len(shape)):
         x, indices = drawn(shape, places, shape[axis])
         node = helper.make_node("Gather", ["x", "i"], ["y"], axis=axis)
@@ -93,7 +93,9 @@ def test_paired_axes_are_gathered_each_by_itself(
         (((3, 4), (2,)), {"axis": 1, "batch_dims": 1}, "the first 1 axes of indices"),
     ],
 )
-def test_broken_graphs_are_told_why(shapes: tuple[tuple[int, ...], ...], attrs: dict[str, int], said: str) -> None:
+def test_invalid_gather_shapes_are_refused(
+    shapes: tuple[tuple[int, ...], ...], attrs: dict[str, int], said: str
+) -> None:
     with pytest.raises(ConstraintError, match=said):
         infer_shapes(SPEC, dict(zip(("x", "indices"), shapes, strict=True)), attrs)
 
@@ -109,7 +111,7 @@ def test_broken_graphs_are_told_why(shapes: tuple[tuple[int, ...], ...], attrs: 
         ((4, 6), (4,), 1, 1),
     ],
 )
-def test_a_tile_sees_what_its_part_of_the_output_needs(
+def test_a_tile_holds_the_operands_of_its_output(
     shape: tuple[int, ...], places: tuple[int, ...], axis: int, pairs: int
 ) -> None:
     x, indices = drawn(shape, places, shape[axis])
@@ -129,7 +131,7 @@ def test_a_tile_sees_what_its_part_of_the_output_needs(
 
 @pytest.mark.parametrize("data", [*FILLERS, "ties", "every_code"])
 @pytest.mark.parametrize("platform", ["ideal", "compass", "ort"])
-def test_indices_fill_their_domain_whatever_the_data_set(data: str, platform: str) -> None:
+def test_indices_fill_their_domain_in_every_data_set(data: str, platform: str) -> None:
     target = Target(SPEC, LIBRARY.scheme("a8"), LIBRARY.platform(platform))
     seen: set[int] = set()
     for seed in range(40):
@@ -161,7 +163,7 @@ def test_indices_fill_their_domain_whatever_the_data_set(data: str, platform: st
         ),
     ],
 )
-def test_what_a_spec_says_of_an_index_is_checked(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_invalid_index_declarations_are_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
     text = Path("op_specs/gather.yaml").read_text()
     assert text.count(old) == 1
     (tmp_path / "gather.yaml").write_text(text.replace(old, new))

@@ -29,7 +29,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("shape", "indices_shape", "axis", "ours"), CASES)
-def test_elements_are_those_of_onnx_runtime(shape, indices_shape, axis, ours):
+def test_gather_elements_equals_onnx_runtime(shape, indices_shape, axis, ours):
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     size = shape[axis]
     indices = (np.arange(np.prod(indices_shape)) * 7 % (2 * size) - size).reshape(indices_shape)

@@ -65,7 +65,7 @@ def test_hashed_numbers_are_spread_evenly():
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_pair_of_factor_values_meets_in_a_row(op):
+def test_covering_rows_contain_every_pair_of_factor_values(op):
     spec = SESSION.library.spec(op)
     found = factors(spec, [target.id for target in SESSION.all_targets(spec)])
     table = covering_rows(found)
@@ -77,7 +77,7 @@ def test_every_pair_of_factor_values_meets_in_a_row(op):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_every_pair_of_bins_meets_on_every_platform(op):
+def test_covering_rows_contain_every_pair_of_bins_per_platform(op):
     """Code of one platform sees the cases of that platform only."""
     spec = SESSION.library.spec(op)
     targets = SESSION.all_targets(spec)
@@ -126,7 +126,7 @@ EVERY_CODE = [op for op, spec in SESSION.library.specs.items() if any(e.data == 
 
 
 def reached(trial):
-    """Yield the codes of every activation that has some of its own, and their parameters; of real numbers the output's."""
+    """Yield codes and parameters of every activation operand; for operators of real inputs, those of the output."""
     for name in trial.spec.activations:
         if trial.spec.inputs[name].kind == "value":
             yield trial.codes[name], trial.qparams(name)
@@ -135,7 +135,7 @@ def reached(trial):
 
 
 @pytest.mark.parametrize("op", EVERY_CODE)
-def test_every_code_reaches_both_ends_and_codes_that_are_too_many_come_with_the_landmarks(op):
+def test_every_code_data_contains_both_ends_and_landmark_codes(op):
     for target in targets_of(op):
         for example in (example for example in target.spec.examples if example.data == "every_code"):
             for codes, params in reached(Trial(target, example_case(target, example), SESSION.engine)):
@@ -152,7 +152,7 @@ AIMED = [op for op, spec in SESSION.library.specs.items() if set(DIRECTED) & set
 
 @pytest.mark.parametrize("each", [4, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("op", AIMED)
-def test_directed_data_sets_hit_their_aim(op, each):
+def test_directed_data_sets_reach_their_target(op, each):
     """Four of 24 cases at least; after the fourth no more are asked."""
     for target, data in itertools.product(targets_of(op)[::each], DIRECTED):
         if data not in target.spec.data:
@@ -171,7 +171,7 @@ def test_plans_stay_small_and_cut_only_legal_axes():
             assert all(size >= 1 for size in plan.sizes.values())
 
 
-def test_the_simplest_choices_give_a_legal_case_everywhere():
+def test_the_simplest_choices_give_a_legal_case_for_every_target():
     for target in TARGETS:
         case = build_case(target, HypothesisChoices(lambda low, high: low))
         infer_shapes(target.spec, case.shapes, case.attrs)

@@ -114,7 +114,7 @@ def correlated(tmp_path: Path) -> Network:
 
 
 @pytest.mark.parametrize(("method", "most"), [("gptq_zy[2,1,0.01,64]", 0.6), ("adaround[2,60,4,0.02]", 0.6)])
-def test_codes_that_are_not_the_nearest_make_the_output_better(correlated: Network, method: str, most: float) -> None:
+def test_non_nearest_codes_improve_the_output(correlated: Network, method: str, most: float) -> None:
     plain = correlated.error("weight_bits = 4")
     assert correlated.error("weight_bits = 4", f"global_calibration = {method}") < most * plain
 
@@ -138,7 +138,7 @@ def test_chosen_codes_stay_within_the_grid_of_the_rule(correlated: Network) -> N
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.2])
-def test_the_first_step_of_adaquant_moves_an_input_s_scale_downhill_by_its_rate(tmp_path: Path, rate: float) -> None:
+def test_the_first_adaquant_step_follows_the_gradient_by_its_rate(tmp_path: Path, rate: float) -> None:
     """Adam's first step is its rate against the gradient's sign, which two sums at neighbouring scales show, codes as they are."""
     x, weights = drawn(1, 1, 1, 8, seed=11), drawn(4, 1, 1, 8, seed=12)
     net = Network(tmp_path, x).add(
@@ -170,12 +170,12 @@ def test_adaquant_makes_the_output_better(correlated: Network) -> None:
     )
 
 
-def test_adaquant_takes_all_rates_or_none(correlated: Network) -> None:
+def test_adaquant_with_some_rates_missing_is_refused(correlated: Network) -> None:
     with pytest.raises(FormatError, match="adaquant_zy"):
         correlated.quantized("global_calibration = adaquant_zy[1,1,1,0.001]")
 
 
-def test_a_method_is_for_the_layers_that_its_scope_names(correlated: Network) -> None:
+def test_a_method_applies_only_to_layers_in_its_scope(correlated: Network) -> None:
     plain = correlated.quantized("weight_bits = 4")
     work = correlated.quantized("weight_bits = 4", "global_calibration = gptq_zy[1][FullyConnected]")
     assert plain.decided is not None
@@ -211,6 +211,6 @@ def test_smooth_quant_helps_a_normalization_with_outlying_channels(tmp_path: Pat
     "value",
     ["easy_quant", "gptq_zy[1] & equalization", "adaround[1;2]", "smooth_quant_zy[0.5,1]", "gptq_zy[1,1,1,1,1]"],
 )
-def test_other_methods_orders_and_numbers_are_refused(correlated: Network, value: str) -> None:
+def test_invalid_global_calibrations_are_refused(correlated: Network, value: str) -> None:
     with pytest.raises(FormatError, match="global_calibration: got .* must be none, or methods joined by &"):
         correlated.quantized(f"global_calibration = {value}")

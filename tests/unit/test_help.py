@@ -42,7 +42,7 @@ def test_every_help_is_printed(command):
         assert max(map(len, parser.format_help().splitlines())) <= 125, f"{parser.prog}: a line is not wrapped"
 
 
-def test_engines_of_help_and_pages_exist():
+def test_engine_names_in_help_and_pages_exist():
     """An example that names an engine can be typed as it is."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("quantizer/commands/*.py")]
     known = {FLOAT, QDQ, REFERENCE, *EXAMPLES}

@@ -53,7 +53,7 @@ def failures(platform, forward):
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_built_in_without_its_stages_is_green(platform):
+def test_builtin_softmax_passes_without_shown_stages(platform):
     assert not failures(platform, hidden(platform))
 
 
@@ -63,7 +63,7 @@ def test_a_rounded_reciprocal_is_found_without_stages():
     assert all("raised" not in verdict.reason for verdict in found)
 
 
-def test_no_declared_defect_excuses_a_stage_that_nobody_declared():
+def test_undeclared_stages_fail_despite_declared_defects():
     """The codes are those of the built-in functions, a defect of the platform included."""
     (target,) = (t for t in SESSION.all_targets(SESSION.library.spec("rms_norm")) if t.id == "rms_norm-w16a16-compass")
     case = next(case for own, case in gate_cases(SESSION, "rms_norm", "compass") if own.id == target.id)
@@ -79,7 +79,7 @@ def test_no_declared_defect_excuses_a_stage_that_nobody_declared():
     assert "stage 'total' is shown, and nobody declared it" in verdict.reason
 
 
-def test_the_platform_chooses_the_order_of_a_short_axis():
+def test_the_platform_chooses_the_softmax_order_on_a_short_axis():
     """On 128 rows of three codes Compass divides first; the other order gives other codes, and nothing else is red."""
     found = failures("compass", reciprocal_first)
     assert found

@@ -40,7 +40,7 @@ sys.meta_path.insert(0, Interrupted())
 
 
 @pytest.mark.skipif(os.name == "nt", reason="processes of a console get no signal there")
-def test_a_worker_gives_its_interrupt_to_the_parent_and_begins_nothing_more(tmp_path: Path) -> None:
+def test_an_interrupt_in_a_worker_is_passed_to_the_parent(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(SCRIPT, encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "pool.py"],
@@ -53,14 +53,14 @@ def test_a_worker_gives_its_interrupt_to_the_parent_and_begins_nothing_more(tmp_
     assert (done.stdout, done.stderr) == ("['KeyboardInterrupt', 'KeyboardInterrupt']\n", "")
 
 
-def test_a_session_that_was_interrupted_is_asked_for_no_canary() -> None:
+def test_an_interrupted_session_needs_no_canary() -> None:
     run = Run()
     run._judging.add("")
     assert run.damage(pytest.ExitCode.OK)
     assert not run.damage(pytest.ExitCode.INTERRUPTED)
 
 
-def test_an_interrupt_while_torch_is_imported_ends_the_run_without_a_traceback(pytester: pytest.Pytester) -> None:
+def test_an_interrupt_during_the_torch_import_gives_no_traceback(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(DURING_IMPORT)
     result = pytester.runpytest_subprocess("-p", "quantizer_conformance", "--op-shipped=relu")
     said = result.stdout.str() + result.stderr.str()

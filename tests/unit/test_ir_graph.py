@@ -57,7 +57,7 @@ def test_each_tensor_knows_its_producer_and_consumers() -> None:
     assert "y" not in net.consumers
 
 
-def test_order_is_topological_and_keeps_a_good_one() -> None:
+def test_order_is_topological_and_stable() -> None:
     net = graph()
     assert net.order == net.nodes
     assert net.with_(nodes=net.nodes[::-1]).order == net.nodes
@@ -71,7 +71,7 @@ def test_order_of_a_long_chain_costs_no_stack() -> None:
     verify(chain)
 
 
-def test_a_replaced_node_or_tensor_leaves_the_old_graph_alone() -> None:
+def test_replacing_a_node_or_tensor_keeps_the_old_graph() -> None:
     net = graph()
     assert net.with_node(replace(net.node("act"), op="abs")).nodes[0].op == "abs"
     assert net.with_tensors(Tensor("x", (5, 2), FLOAT)).tensor("x").shape == (5, 2)
@@ -154,7 +154,7 @@ def test_verify_accepts_sound_graphs() -> None:
     )
 
 
-def test_a_subgraph_may_read_what_encloses_it() -> None:
+def test_a_subgraph_may_read_outer_tensors() -> None:
     tensors = {"x": graph().tensor("x"), "r": Tensor("r", (1, 2), FLOAT)}
     inner = Graph("body", (Node("n", "relu", ("x",), ("r",)),), tensors, (), ("r",))
     verify(graph().with_(subgraphs={"body": inner}))
@@ -219,7 +219,7 @@ VIOLATIONS = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), VIOLATIONS)
-def test_verify_names_the_rule(change: Callable[[Graph], Graph], sentence: str) -> None:
+def test_verify_names_the_violated_rule(change: Callable[[Graph], Graph], sentence: str) -> None:
     with pytest.raises(GraphError, match=sentence) as caught:
         verify(change(graph()))
     assert str(caught.value).startswith("graph 'net': ")

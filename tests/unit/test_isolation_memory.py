@@ -49,7 +49,7 @@ def loud(given):
 
 
 @pytest.mark.parametrize("function", [right, loud])
-def test_right_functions_and_those_that_refuse_pass(function):
+def test_correct_functions_and_refusals_pass_in_other_memory(function):
     require_same_elsewhere(function, OPERANDS, function(OPERANDS))
 
 
@@ -62,12 +62,12 @@ def test_right_functions_and_those_that_refuse_pass(function):
         (past_the_end, "wrote outside operand 'x'"),
     ],
 )
-def test_the_message_names_what_a_wrong_function_does_not_follow(function, said):
+def test_the_message_names_the_ignored_memory_property(function, said):
     with pytest.raises(FunctionError, match=said):
         require_same_elsewhere(function, OPERANDS, function(OPERANDS))
 
 
-def test_a_result_that_is_kept_for_an_object_of_parameters_is_seen():
+def test_results_cached_by_parameter_address_are_detected():
     """A layer is called with other operands and the same parameters."""
     kept = {}
 
@@ -80,7 +80,7 @@ def test_a_result_that_is_kept_for_an_object_of_parameters_is_seen():
     require_same_elsewhere(right, OPERANDS, right(OPERANDS), right)
 
 
-def test_a_refusal_of_parameters_that_were_made_anew_is_seen():
+def test_a_function_that_refuses_copied_parameters_is_detected():
     def anew(_):
         raise KeyError("an address that it does not know")
 
@@ -109,14 +109,14 @@ def of_dense_batches(given):
 
 
 def _in_turn(function):
-    """Look at so many operands that each of the factors that take turns is among them."""
+    """Judge twelve sets of operands, so that each of the alternating memory settings occurs."""
     for first in range(12):
         operands = {name: (values + first) % 24 for name, values in OPERANDS.items()}
         require_same_elsewhere(function, operands, function(operands))
 
 
 @pytest.mark.parametrize("function", [right, loud])
-def test_right_functions_pass_under_threads_and_for_operands_in_the_same_memory(function):
+def test_correct_functions_pass_with_threads_and_shared_memory(function):
     threads = torch.get_num_threads()
     _in_turn(function)
     assert torch.get_num_threads() == threads

@@ -36,7 +36,7 @@ def crossed(value, models=()):
 
 @pytest.mark.parametrize("kind", TYPES.values(), ids=str)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3)])
-def test_tensors_come_back_bit_for_bit_in_memory_of_their_own(kind, shape):
+def test_tensors_are_returned_bitwise_in_new_memory(kind, shape):
     values = (torch.randn(shape) * 100).to(kind)
     found = crossed(values)
     assert found.dtype == kind
@@ -44,7 +44,7 @@ def test_tensors_come_back_bit_for_bit_in_memory_of_their_own(kind, shape):
     assert found.numel() == 0 or found.data_ptr() != values.data_ptr()
 
 
-def test_views_cross_as_what_they_show():
+def test_views_are_sent_by_value():
     whole = torch.arange(24).reshape(2, 3, 4)
     for view in (whole.mT, whole[:, ::2], whole.flip(0), whole[0, 0].expand(5, 4)):
         assert torch.equal(crossed(view), view)
@@ -59,13 +59,13 @@ def test_plain_data_keeps_its_types():
     assert crossed(np.int64(7)) == 7
 
 
-def test_every_spec_scheme_and_platform_is_the_same_on_the_other_side():
+def test_specs_schemes_and_platforms_survive_serialization():
     library = load_library()
     for model in (*library.specs.values(), *library.platforms.values(), library.scheme("w8a8")):
         assert read_model(json.loads(json.dumps(write_model(model)))) == model
 
 
-def test_parameters_name_their_platform_and_leave_foreign_objects_where_they_are():
+def test_parameters_keep_their_platform_and_mark_foreign_objects():
     platform = load_library().platform("ideal")
     params = QParams(
         next(iter([records()["DType"][0]("int8", "int", 8, "int8")])),
@@ -94,7 +94,7 @@ def test_a_tensor_of_another_kind_is_refused(bad, rule):
         crossed(bad)
 
 
-def test_what_is_nested_without_end_is_refused():
+def test_circular_data_is_refused():
     loop: list[object] = []
     loop.append(loop)
     with pytest.raises(FunctionError, match="levels"):
@@ -131,7 +131,7 @@ def framed(header, body=b""):
     ids=lambda raw: f"{zlib.crc32(raw):08x}",
 )
 @pytest.mark.filterwarnings("error")
-def test_what_is_not_a_message_is_refused_before_it_is_read(raw):
+def test_an_invalid_message_is_refused_before_reading(raw):
     with pytest.raises(FormatError):
         receive(io.BytesIO(raw))
 

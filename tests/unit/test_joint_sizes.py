@@ -65,7 +65,7 @@ def _cases(session, op):
     return [case for of in _of(session, op, joint_sizes).values() for case in of]
 
 
-def test_padding_lies_at_one_end_of_one_axis(session) -> None:
+def test_pad_cases_have_padding_at_one_end_of_one_axis(session) -> None:
     cases = [case for case in _cases(session, "pad") if min(case.shapes["x"][-2:]) > 8]
     assert {sum(v > 0 for v in case.attrs["padding"]) for case in cases} == {1}
 
@@ -76,30 +76,30 @@ def test_a_factor_of_each_channel_is_broadcast(session) -> None:
         assert any(case.shapes["b"][-2:] == (1, 1) and case.shapes["b"][-3:-2] > (1,) for case in cases)
 
 
-def test_a_permutation_of_axes_of_one_place_copies(session) -> None:
+def test_transpose_cases_include_permutations_of_unit_axes(session) -> None:
     for cases in _of(session, "transpose", joint_sizes).values():
         assert any(c.shapes["x"].count(1) == 2 and c.attrs["perm"] in ((0, 2, 3, 1), (0, 3, 1, 2)) for c in cases)
 
 
 @pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv_transpose2d"])
-def test_a_group_has_inputs_and_outputs_past_a_block(session, op: str) -> None:
+def test_grouped_convolutions_exceed_a_block(session, op: str) -> None:
     for cases in _of(session, op, joint_sizes).values():
         assert len(cases) == len(GROUPS) + len(CHANNELS)
         past = [case for case in cases if case.attrs["groups"] > 1 and min(case.shapes["weight"][:2]) >= 4]
         assert len(past) >= len(GROUPS)
 
 
-def test_an_operator_without_axes_has_no_such_case(session) -> None:
+def test_an_operator_without_axes_has_no_joint_sizes(session) -> None:
     assert not any(_of(session, "relu", joint_sizes).values())
 
 
 @pytest.mark.parametrize("op", ["conv2d", "max_pool2d"])
-def test_patches_lie_side_by_side(session, op: str) -> None:
+def test_patch_cases_cover_all_patch_strides(session, op: str) -> None:
     for cases in _of(session, op, patches).values():
         assert {case.attrs["stride"][0] for case in cases} == {stride for _, stride, *_ in PATCHES}
 
 
-def test_each_kind_goes_to_one_target_of_a_platform(session) -> None:
+def test_each_kind_is_assigned_to_one_target_per_platform(session) -> None:
     targets = session.all_targets(session.library.spec("softmax"))
     for deal in {target.deal for target in targets}:
         kinds = [kind for t in targets if t.deal == deal for kind in dealt(targets, t, ("a", "b", "c"), "x")]
@@ -113,24 +113,24 @@ def test_a_target_outside_the_list_is_named(session) -> None:
 
 
 @pytest.mark.parametrize("op", ["conv1d", "conv2d", "conv3d"])
-def test_a_group_has_a_vector_of_outputs_from_fewer_inputs(session, op: str) -> None:
+def test_grouped_convolutions_have_vector_sized_outputs(session, op: str) -> None:
     for cases in _of(session, op, joint_sizes).values():
         found = {(case.shapes["weight"][1], case.shapes["weight"][0], case.attrs["groups"]) for case in cases}
         assert {(2, 16, 2), (32, 32, 1)} <= found
 
 
-def test_a_layer_has_whole_vectors_of_inputs_and_outputs(session) -> None:
+def test_fully_connected_cases_include_vector_sized_channels(session) -> None:
     for cases in _of(session, "fully_connected", joint_sizes).values():
         assert (32, 32) in {case.shapes["weight"] for case in cases}
 
 
-def test_operands_that_are_joined_are_whole_vectors_alike(session) -> None:
+def test_concat_cases_have_equal_vector_sized_operands(session) -> None:
     for cases in _of(session, "concat", joint_sizes).values():
         alike = [case for case in cases if len(set(case.shapes.values())) == 1 and case.attrs["axis"] == 1]
         assert {len(case.shapes) for case in alike if case.shapes["a"][1] in JOINED} == {2, 4}
 
 
-def test_running_sums_are_longer_than_counters(session) -> None:
+def test_cumsum_cases_are_longer_than_8192(session) -> None:
     assert any(max(case.shapes["x"]) == PAST_COUNTERS for case in _cases(session, "cumsum"))
 
 
@@ -151,7 +151,7 @@ def test_operands_of_many_axes_are_repeated(session, op: str, most: int) -> None
 
 
 @pytest.mark.parametrize("op", ["softmax", "argmax", "reduce_sum"])
-def test_an_axis_has_whole_blocks_of_the_largest_size(session, op: str) -> None:
+def test_reduction_axes_have_whole_blocks_of_the_largest_size(session, op: str) -> None:
     """The operator works along it."""
     spec = session.library.spec(op)
     for cases in _of(session, op, joint_sizes).values():
@@ -160,7 +160,7 @@ def test_an_axis_has_whole_blocks_of_the_largest_size(session, op: str) -> None:
         assert {works_along(spec, "shape", {"shape": s, **case.attrs}) for s, case in found.items()} == {"later"}
 
 
-def test_a_first_layer_has_three_channels_and_whole_vectors_of_filters(session) -> None:
+def test_first_layer_cases_have_three_channels_and_vector_sized_filters(session) -> None:
     for cases in _of(session, "conv2d", first_layer).values():
         (case,) = cases
         assert case.shapes["weight"][1:] == (3, 3, 3) and case.shapes["weight"][0] in VECTORS
@@ -168,7 +168,7 @@ def test_a_first_layer_has_three_channels_and_whole_vectors_of_filters(session) 
     assert not any(_of(session, "max_pool2d", first_layer).values())
 
 
-def test_a_function_is_asked_near_0(session) -> None:
+def test_functions_have_cases_of_tiny_values(session) -> None:
     for cases in _of(session, "gelu", tiny).values():
         assert [max(map(abs, case.ranges["x"])) < 1e-6 for case in cases] == [True]
     assert not any(_of(session, "conv2d", tiny).values())
@@ -184,7 +184,7 @@ def test_windows_that_round_up_fit_or_leave_a_rest(session, op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["resize_nearest", "resize_bilinear"])
-def test_each_mode_triples_both_axes(session, op: str) -> None:
+def test_each_resize_mode_has_a_case_of_tripled_sizes(session, op: str) -> None:
     spec = session.library.spec(op)
     for cases in _of(session, op, tripled).values():
         assert {case.attrs["mode"] for case in cases} == set(spec.attrs["mode"].choices)
@@ -203,7 +203,7 @@ def test_running_sums_of_a_vector_have_every_combination_of_flags(session) -> No
         assert len(found) == 4
 
 
-def test_images_are_padded_before_behind_and_around_in_either_order_of_axes(session) -> None:
+def test_pad_cases_cover_each_side_in_both_layouts(session) -> None:
     for cases in _of(session, "pad", joint_sizes).values():
         found = {case.attrs["padding"] for case in cases if case.shapes["x"] in PADDED}
         assert {(0, 0, 0, 0, 0, 1, 1, 0), (0, 0, 0, 0, 0, 0, 1, 1), (0, 0, 1, 1, 0, 0, 1, 1)} <= found
@@ -211,7 +211,7 @@ def test_images_are_padded_before_behind_and_around_in_either_order_of_axes(sess
 
 
 @pytest.mark.parametrize("op", ["matmul", "fully_connected"])
-def test_one_size_of_a_product_has_a_rest_beside_whole_blocks(session, op: str) -> None:
+def test_products_combine_whole_blocks_with_a_remainder(session, op: str) -> None:
     for cases in _of(session, op, one_rest).values():
         sizes = [
             (*case.shapes[first][-2:], *case.shapes[second])
@@ -222,7 +222,7 @@ def test_one_size_of_a_product_has_a_rest_beside_whole_blocks(session, op: str) 
         assert all(any(size % 8 for size in each) and any(size % 16 == 0 for size in each) for each in sizes)
 
 
-def test_each_dimension_of_a_product_is_past_500_once(session) -> None:
+def test_each_matmul_dimension_exceeds_500_once(session) -> None:
     cases = [case for of in _of(session, "matmul", long_sizes).values() for case in of]
     assert [max(max(shape) for shape in case.shapes.values()) for case in cases] == [513] * 3
 
@@ -243,7 +243,7 @@ def test_windows_of_one_axis_and_padding_behind(session, op: str) -> None:
         assert "dilation" not in cases[0].attrs or any(case.attrs["dilation"] == (4, 4) for case in cases)
 
 
-def test_a_reduction_works_along_one_axis_between_axes_of_one_place(session) -> None:
+def test_reduction_cases_have_unit_axes_around_the_reduced_one(session) -> None:
     for cases in _of(session, "reduce_sum", joint_sizes).values():
         found = [case.attrs for case in cases if case.shapes["x"] == BETWEEN_ONES]
         assert [(attrs["axes"], attrs["keepdims"]) for attrs in found] == [((3,), False)]

@@ -10,7 +10,7 @@ from quantizer.core.dtypes import dtype
 from quantizer.numerics.qparams import QParams
 
 
-def test_an_infinity_for_which_every_code_is_right_hides_no_wrong_code():
+def test_an_element_without_limits_hides_no_wrong_code():
     output = QParams(dtype("int8"), torch.tensor(1.0).double(), torch.tensor(0), -128, 127)
     trial = SimpleNamespace(shared={}, output=output, got=np.array([3, 7]))
     low, high = np.array([-128, 5]), np.array([127, 5])

@@ -24,7 +24,7 @@ FEED = Draw("image").array([1, 3, 12, 12])
 
 
 def network() -> Graph:
-    """A small network of floats, every operator of which the registry and Compass have."""
+    """A small float network of operators that both the registry and Compass have."""
     d = Draw("network")
 
     def coeff(*shape: int) -> Tensor:
@@ -42,7 +42,7 @@ def network() -> Graph:
     return graph
 
 
-def test_one_graph_through_three_formats_gives_the_same_numbers(tmp_path: Path) -> None:
+def test_three_file_formats_of_a_graph_give_the_same_numbers(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     from quantizer.runtime.onnx_model import load_onnx_graph
     from quantizer.runtime.torch_executor import TorchExecutor
@@ -61,7 +61,7 @@ def test_one_graph_through_three_formats_gives_the_same_numbers(tmp_path: Path) 
     assert np.array_equal(execute(layers, {"x": feed}, specs()).values["y"].numpy(), wanted)
 
 
-def test_what_the_registry_does_not_have_is_named() -> None:
+def test_operators_missing_in_the_registry_are_named() -> None:
     with Graph("g") as graph:
         tpul.sinh(tpul.relu(Tensor([2, 3], name="x")))
     with pytest.raises(UnsupportedError, match=r"sinh_0.*\(Sinh\)"):
@@ -70,7 +70,7 @@ def test_what_the_registry_does_not_have_is_named() -> None:
         check_graph(graph)
 
 
-def test_a_person_checks_a_graph_they_wrote_in_ten_lines() -> None:
+def test_a_hand_written_graph_is_checked() -> None:
     with Graph("mine") as graph:
         x = Tensor([1, 2, 6, 6], name="x")
         w = Tensor(ttype="coeff", data=Draw("w").array([3, 2, 3, 3], low=-1.0, high=1.0))
@@ -83,7 +83,7 @@ def test_a_person_checks_a_graph_they_wrote_in_ten_lines() -> None:
     assert all(item.case.scheme == ("w8a8" if item.op == "conv2d" else "a8") for item in found if item.case)
 
 
-def test_a_fault_in_an_operator_fails_the_node_that_has_it() -> None:
+def test_a_faulty_operator_fails_its_node() -> None:
     fault = next(item for item in catalogue() if item.id == "multiplier_half")
     with Planting(fault, specs()["conv2d"], ["ideal"]):
         found = check_graph(network(), data=["random"])
@@ -94,7 +94,7 @@ def test_a_fault_in_an_operator_fails_the_node_that_has_it() -> None:
     assert not any(item.failing for item in check_graph(network(), data=["random"]))
 
 
-def test_ranges_of_a_run_are_those_of_the_cases() -> None:
+def test_case_ranges_are_those_observed_in_the_run() -> None:
     graph = network()
     values = execute(tpul.to_registry(graph), {"x": torch.from_numpy(FEED)}, specs()).values
     found = check_graph(graph, inputs={"x": torch.from_numpy(FEED)}, data=["random"])
@@ -105,7 +105,7 @@ def test_ranges_of_a_run_are_those_of_the_cases() -> None:
     assert not any(item.failing for item in found)
 
 
-def test_what_a_platform_does_not_run_is_a_gap_and_unknown_names_are_errors() -> None:
+def test_unsupported_operators_are_gaps_and_unknown_names_errors() -> None:
     with Graph("g") as graph:
         tpul.relu(Tensor([2, 3], name="x"))
     (found,) = check_graph(graph, platform="ort")

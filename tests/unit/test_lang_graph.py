@@ -50,7 +50,7 @@ def small() -> tuple[Graph, Tensor, Tensor]:
 # -- names and graphs ------------------------------------------------------------------------------------------------
 
 
-def test_names_are_counted_and_always_the_same() -> None:
+def test_default_names_are_numbered_and_deterministic() -> None:
     first, second = small()[0], small()[0]
     assert [node.name for node in first.nodes] == ["conv_quant_0", "relu_0", "permute_0"]
     assert list(first.tensors) == ["x", "weight_0", "conv_quant_0", "relu_0", "permute_0"]
@@ -105,7 +105,7 @@ def test_the_default_graph_is_one_of_each_thread() -> None:
         tpul.init("gpu")
 
 
-def test_threads_build_graphs_of_their_own_and_share_one() -> None:
+def test_threads_may_build_separate_or_shared_graphs() -> None:
     shared, graphs, errors = Graph("shared"), {}, []
     barrier = threading.Barrier(4)
 
@@ -132,7 +132,7 @@ def test_threads_build_graphs_of_their_own_and_share_one() -> None:
     assert len(shared.nodes) == 80
 
 
-def test_inputs_and_outputs_are_those_that_nothing_makes_or_reads() -> None:
+def test_graph_inputs_and_outputs_are_inferred() -> None:
     graph, x, z = small()
     ir = graph.to_ir()
     assert (ir.inputs, ir.outputs) == (("x",), ("permute_0",))
@@ -191,7 +191,7 @@ def test_parameters_are_set_once_and_a_contradiction_shows_both() -> None:
     assert (tensor.scale, tensor.zero_point) == (0.5, 3)
 
 
-def test_parameters_of_a_failed_call_are_taken_back() -> None:
+def test_parameters_of_a_failed_call_are_reverted() -> None:
     with Graph("g"):
         x = Tensor([2, 3], name="x", dtype="int8")
         y = Tensor([2, 3], name="y", dtype="int8", scale=4.0)
@@ -203,7 +203,7 @@ def test_parameters_of_a_failed_call_are_taken_back() -> None:
         assert x.scale == 1.0
 
 
-def test_parameters_go_forward_and_backward_through_operators_that_keep_the_grid() -> None:
+def test_parameters_propagate_through_movement_operators_both_ways() -> None:
     graph, _, z = small()
     assert not z.is_quantized
     known = graph.to_ir().tensors
@@ -219,7 +219,7 @@ def test_parameters_go_forward_and_backward_through_operators_that_keep_the_grid
     assert (float(params.scale), int(params.zero_point)) == (0.5, 7)
 
 
-def test_parameters_that_must_be_the_same_and_differ_are_both_shown() -> None:
+def test_contradicting_parameters_are_both_shown() -> None:
     with Graph("g") as graph:
         x = Tensor([4], name="x", dtype="uint8", scale=0.25, zero_point=1)
         y = tpul.reshape(x, [2, 2], out_name="y")
@@ -285,7 +285,7 @@ def test_matmulrq_shifts_in_the_opposite_direction_of_requant_int() -> None:
 
 
 @pytest.mark.parametrize("start", range(0, len(VECTORS), 32))
-def test_requant_int_gives_every_recorded_vector(start: int) -> None:
+def test_requant_int_equals_every_recorded_vector(start: int) -> None:
     for case in VECTORS[start : start + 32]:
         codes = np.array(case["x"], dtype=np.int32)
         with Graph("g") as graph:
@@ -303,7 +303,7 @@ def test_requant_int_gives_every_recorded_vector(start: int) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(ROUNDINGS))
-def test_requant_int_is_the_numerics(mode: str) -> None:
+def test_requant_int_equals_the_numerics_package(mode: str) -> None:
     modes = ("q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift")
     for requant_mode, ours in enumerate(modes):
         d = Draw(f"{mode}/{requant_mode}")
@@ -320,7 +320,7 @@ def test_requant_int_is_the_numerics(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", sorted(ROUNDINGS))
-def test_a_shift_in_onnx_is_the_numerics_shift_for_every_count_of_bits(mode: str) -> None:
+def test_the_exported_onnx_shift_equals_the_numerics_package(mode: str) -> None:
     edges = [0, 1, -1, 2, -2, 3, -3, (1 << 62) - 1, 1 << 62, -(1 << 62), (1 << 62) + 1, (1 << 63) - 1, -(1 << 63)]
     values = torch.tensor(edges + [(1 << k) + e for k in range(2, 62, 5) for e in (-1, 0, 1)], dtype=torch.int64)
     bits = torch.arange(-5, 67).reshape(-1, 1)
@@ -360,7 +360,7 @@ def test_a_second_parser_and_the_dialect_accept_the_text(name: str) -> None:
         assert verify_text(text, name) > 0
 
 
-def test_the_steps_of_the_field_write_what_compile_writes(tmp_path: Path) -> None:
+def test_the_converter_class_writes_the_same_as_compile(tmp_path: Path) -> None:
     graph = tpul.init("cpu")
     x = Tensor([1, 3, 28, 28], name="x")
     w = Tensor(ttype="coeff", data=Draw("conv").array([8, 3, 3, 3]), name="w")
@@ -376,7 +376,7 @@ def test_the_steps_of_the_field_write_what_compile_writes(tmp_path: Path) -> Non
     assert set(read_npz(files.weights)) == {"w"}
 
 
-def test_compile_writes_nothing_that_is_not_whole(tmp_path: Path) -> None:
+def test_a_failed_compile_writes_no_files(tmp_path: Path) -> None:
     graph, x, z = small()
     for arguments, says in (
         ({"refs": 1}, "refs and no_save"),
@@ -389,7 +389,7 @@ def test_compile_writes_nothing_that_is_not_whole(tmp_path: Path) -> None:
     assert tpul.compile("Small", [x], [z], graph=graph, folder=tmp_path).text.read_text().count("TOP_QUANTIZED") == 1
 
 
-def test_the_onnx_file_is_read_back_to_the_same_codes(tmp_path: Path) -> None:
+def test_the_onnx_file_reads_back_with_the_same_codes(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     from quantizer.runtime.onnx_model import load_onnx_graph
     from quantizer.runtime.torch_executor import TorchExecutor
@@ -412,7 +412,7 @@ def _pair(d: Draw, kinds: tuple[str, str]) -> tuple[list[np.ndarray], list[float
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_sums_and_products_of_codes_are_those_of_the_platform(seed: int) -> None:
+def test_sums_and_products_of_codes_equal_the_platform(seed: int) -> None:
     kinds = [("int8", "int8"), ("uint8", "uint8")][seed % 2]
     (a, b), scales, zeros = _pair(Draw(f"pair/{seed}"), kinds)
     with Graph("g") as graph:
@@ -436,7 +436,7 @@ def test_sums_and_products_of_codes_are_those_of_the_platform(seed: int) -> None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_convolution_of_codes_is_its_exact_sum_requantized_as_the_platform_does(seed: int) -> None:
+def test_a_convolution_of_codes_is_an_exact_requantized_sum(seed: int) -> None:
     d = Draw(f"conv/{seed}")
     codes, weights, bias = d.array([2, 4, 6, 5], "uint8"), d.array([6, 2, 3, 2], "int8"), d.array([6], "int32")
     scales, zeros = [d.scale() for _ in range(6)], [d.zero("int8") for _ in range(6)]
@@ -470,7 +470,7 @@ def test_a_convolution_of_codes_is_its_exact_sum_requantized_as_the_platform_doe
 
 
 def test_inference_does_not_load_torchs_compiler() -> None:
-    """Torch without data imports its compiler, which takes seconds, for many operators: none of those may run so."""
+    """For many operators, torch imports its compiler when it runs without data, which takes seconds."""
     program = (
         "import sys; from lang_calls import CALLS, build\n"
         "[build(name, 0) for name in CALLS]\n"

@@ -93,7 +93,7 @@ def test_the_result_of_the_issue_is_five_by_five() -> None:
         assert list(made.shape) == [1, 1, 5, 5]
 
 
-def test_codes_and_masks_of_windows_without_a_place() -> None:
+def test_max_pool_of_windows_in_padding_gives_codes_and_masks() -> None:
     x = Draw("codes").array([1, 1, 7, 7]).round().astype(np.int8)
     with Graph("g") as graph:
         tpul.maxpool2d(Tensor([1, 1, 7, 7], name="x", dtype="int8"), [2, 2], [2, 2], [1] * 4, True, out_name="y")
@@ -112,7 +112,7 @@ def test_codes_and_masks_of_windows_without_a_place() -> None:
     )
 
 
-def test_onnx_runtime_computes_them_to_the_same_numbers() -> None:
+def test_exported_pools_equal_onnx_runtime() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     from quantizer.ir.formats.onnx_write import to_model
 

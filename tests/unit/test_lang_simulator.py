@@ -51,7 +51,7 @@ def test_rope_of_codes_equals_its_loop(shape: tuple[int, ...], mode: str) -> Non
         assert found[place] == shifted(first + second, -1, mode, -128, 127), place
 
 
-def test_rope_of_floats_with_places_in_front() -> None:
+def test_rope_of_floats_with_leading_positions() -> None:
     d = Draw("floats")
     x, sines, cosines = d.array([2, 5, 3, 4]), d.array([5, 4]), d.array([5, 4])
     with Graph("g") as graph:
@@ -108,7 +108,7 @@ def test_a_custom_operator_is_written_by_name_and_run_by_its_definition() -> Non
     assert run(graph, {"x": np.full((2, 3), -1, np.float32)})["y"].tolist() == [[0.0] * 3] * 2
 
 
-def test_what_cannot_be_called_is_named() -> None:
+def test_invalid_calls_are_refused_by_name() -> None:
     with Graph("g") as graph:
         x, w = Tensor([2, 3, 4], "x"), Tensor(data=np.ones((3, 4), np.float32), ttype="coeff")
         with pytest.raises(LangError, match=r"custom operator 'none': nothing defines it: write a function"):

@@ -29,7 +29,7 @@ TILED = (SHAPE[0], SHAPE[1] * 100000, SHAPE[2] * 100000)
     ],
     ids=["input", "cropped", "sliced", "pad_edge", "pad_constant", "pad_as_declared", "tile"],
 )  # fmt: skip
-def test_a_layer_of_more_than_a_tensor_may_have_is_refused(tmp_path: Path, layers: list[str], said: str) -> None:
+def test_a_layer_with_too_large_tensors_is_refused(tmp_path: Path, layers: list[str], said: str) -> None:
     with pytest.raises(GraphError, match=said) as caught:
         optimized(tmp_path, layers, "x", "y", [values()])
     assert "more than 2147483648 bytes" in str(caught.value)

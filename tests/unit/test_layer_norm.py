@@ -49,7 +49,7 @@ def trials(target: Target, count: int, salt: str) -> list[Trial]:
 
 
 @pytest.mark.parametrize("offset", [Fraction(0), Fraction(1e-12), Fraction(37, 10), Fraction(1e30), Fraction(1e-30)])
-def test_roots_are_floored_to_32_bits(offset: Fraction) -> None:
+def test_square_roots_are_floored_to_32_bits(offset: Fraction) -> None:
     squares = [0, 1, 2, 3, 4, (1 << 52) - 1, *hashed(2000, 52)]
     for square, mantissa, exponent in zip(
         squares, *(t.tolist() for t in square_root(torch.tensor(squares), offset)), strict=True
@@ -83,7 +83,7 @@ def test_the_table_of_inverse_roots_errs_by_no_more_than_its_format() -> None:
 
 
 def assert_near_torch(got: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, epsilon: float):
-    """Two sums of n terms in one format may differ by what each rounds: n * u of the largest, over the deviation.
+    """Two sums of n terms may differ by the rounding of each: n * u of the largest, divided by the deviation.
 
     Higham, Accuracy and Stability of Numerical Algorithms, 3.1: a sum of n terms errs by (n - 1) * u of their magnitudes.
     """
@@ -95,7 +95,7 @@ def assert_near_torch(got: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, b
     assert bool(((got - wanted).abs() <= allowed + 4 * unit * (wanted.abs() + beta.abs())).all())
 
 
-def test_reference_is_torch_s() -> None:
+def test_the_layer_norm_reference_equals_torch() -> None:
     x, gamma, beta = (torch.from_numpy(uniform(7, "x", s) * 4 - 2) for s in ((3, 4, 5, 6), (5, 6), (5, 6)))
     for axis in (2, -2):
         assert_near_torch(reference(x, gamma, beta, axis=axis, epsilon=1e-3), x, gamma, beta, 1e-3)
@@ -106,7 +106,7 @@ def test_reference_is_torch_s() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if name.endswith("ideal")])
-def test_ideal_codes_are_the_real_number_s_in_rationals(name: str) -> None:
+def test_ideal_layer_norm_codes_equal_rounded_rationals(name: str) -> None:
     """Mean and variance as fractions, the root with 60 digits: half a code, and 2**-20 for a root of 32 bits."""
     for trial in trials(TARGETS[name], 40, "rational"):
         params, output = trial.parameters.inputs["x"], trial.output
@@ -136,7 +136,7 @@ def test_ideal_codes_are_the_real_number_s_in_rationals(name: str) -> None:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_random_cases_raise_no_alarm_with_or_without_stages(name: str) -> None:
-    """Where a declared defect of Compass does not show by its nature (8 bits, tiny epsilon, five elements), nothing fails."""
+    """Nothing fails outside the conditions of Compass's declared defects (8 bits, tiny epsilon, five elements)."""
     target = TARGETS[name]
     for trial in trials(target, 60, "alarm"):
         verdicts = judge(trial)
@@ -171,8 +171,8 @@ def test_cleared_bits_of_a_bias_are_restated() -> None:
     assert effective_bits(torch.tensor([(1 << 31) - 1, 5]), 32).tolist() == [(1 << 31) - 1, 5]
 
 
-def test_the_interval_of_16_bits_holds_every_root_of_the_declared_format() -> None:
-    """An integer forward whose inverse root and factor have 15 significant bits stays inside, whichever way they round."""
+def test_the_16_bit_interval_contains_every_root_rounding() -> None:
+    """An integer forward with 15 significant bits of inverse root and factor passes, however they are rounded."""
     target = TARGETS["layer_norm-w16a16-compass"]
     for trial in trials(target, 200, "format"):
         codes = trial.codes["x"].numpy().astype(np.float64)
@@ -248,7 +248,7 @@ PLUGIN = """
 """
 
 
-def test_a_plugin_without_stages_or_table_is_judged_by_the_sum_of_the_stages(tmp_path: Path) -> None:
+def test_a_plugin_without_stages_is_judged_by_accumulated_stage_errors(tmp_path: Path) -> None:
     """Under the reading that hides them. It keeps epsilon, which Compass's own integer path ignores: then no defect is needed to excuse it."""
     with sandbox():
         library = open_library(write(tmp_path, "norm.py", PLUGIN))

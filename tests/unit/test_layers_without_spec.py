@@ -210,8 +210,8 @@ def run(folder: Path, *lines: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_documents_three_listings_run_with_the_repairs_that_they_need(tmp_path: Path) -> None:
-    """`try:` where it is lost, the placeholder appended, the layer type registered; nothing else."""
+def test_the_three_listings_of_the_document_run_after_repairs(tmp_path: Path) -> None:
+    """The repairs: a missing `try:`, a missing append of the placeholder, and the registration of the layer type."""
     shape = [1, 12]
     layers = [
         layer(0, "Input", {}, {"x": shape}),
@@ -275,7 +275,7 @@ def test_a_layer_that_stays_in_floating_point(tmp_path: Path) -> None:
     assert graph.tensor("y").dtype.name == "float16"
 
 
-def test_what_a_quantize_function_leaves_undecided_is_an_error(tmp_path: Path) -> None:
+def test_fields_left_undecided_by_quantize_are_an_error(tmp_path: Path) -> None:
     layers = [
         layer(0, "Input", {}, {"x": [1, 12]}),
         layer(1, "DummyOP", {"x": [1, 12]}, {"y": [1, 12]}, "whether_minus_one=false"),

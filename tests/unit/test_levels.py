@@ -57,7 +57,7 @@ def defect(platform_: str, name: str) -> Defect:
         (("asimd", "i8mm"), ()),
     ],
 )
-def test_a_processor_has_the_levels_whose_instruction_sets_it_has(available, expected) -> None:
+def test_levels_follow_the_instruction_sets_of_the_processor(available, expected) -> None:
     assert levels.offered(available) == expected
 
 
@@ -97,7 +97,7 @@ def test_an_unknown_or_missing_level_is_one_error(machine, level, text) -> None:
         levels.asked(level)
 
 
-def test_a_processor_without_levels_is_told_what_it_can_ask_for(machine) -> None:
+def test_a_processor_without_levels_gets_the_possible_values(machine) -> None:
     machine("asimd")
     with pytest.raises(UnsupportedError, match="It has no level: name host, which pins nothing"):
         levels.asked("avx2")
@@ -112,7 +112,7 @@ def test_every_variable_has_a_value_for_every_level() -> None:
     assert (held_to("torch", "avx2"), held_to("litert", "avx2")) == ("avx2", "unpinned")
 
 
-def test_a_level_leaves_the_engine_and_its_libraries_what_it_names() -> None:
+def test_a_level_limits_the_engine_and_its_libraries() -> None:
     for level, named in levels.LEVELS.items():
         left = instruction_sets("torch", level, XEON, {})
         assert {name for name in left if "." not in name} == set(named)
@@ -121,7 +121,7 @@ def test_a_level_leaves_the_engine_and_its_libraries_what_it_names() -> None:
     assert instruction_sets("onnxruntime", "unpinned", LAPTOP, {"ONEDNN_MAX_CPU_ISA": "SSE41"}) == set(LAPTOP)
 
 
-def test_a_variable_of_the_users_holds_its_library_alone_where_nothing_is_pinned() -> None:
+def test_user_variables_limit_only_their_library_if_unpinned() -> None:
     left = instruction_sets("torch", "host", EPYC, {"ONEDNN_MAX_CPU_ISA": "avx2"})
     assert "avx512_vnni" in left
     assert "fbgemm.avx512_vnni" in left
@@ -132,22 +132,22 @@ def test_a_variable_of_the_users_holds_its_library_alone_where_nothing_is_pinned
     )
 
 
-def test_below_vnni_the_variant_runs_that_torch_itself_would_take() -> None:
+def test_x86_runs_as_fbgemm_below_vnni() -> None:
     assert running_variant("torch", "x86", instruction_sets("torch", "avx512", EPYC, {})) == "fbgemm"
     assert running_variant("torch", "x86", instruction_sets("torch", "host", EPYC, {})) == "x86"
     assert running_variant("torch", "qnnpack", ()) == "qnnpack"
     assert running_variant("litert", "reference", ()) == "reference"
 
 
-def test_a_defect_holds_at_the_levels_whose_instruction_sets_show_it() -> None:
+def test_a_defect_applies_at_levels_with_its_instruction_sets() -> None:
     assert levels_of(defect("torch_x86", "delegated_to_fbgemm")) == ("avx2", "avx512")
-    assert levels_of(defect("torch_x86", "column_of_groups")) == ("avx512_vnni", "amx")
-    assert levels_of(defect("torch_x86", "saturating_pairs")) == ()
-    assert levels_of(defect("ort", "saturating_pairs")) == ()
+    assert levels_of(defect("torch_x86", "grouped_conv_single_column_rows_wrong")) == ("avx512_vnni", "amx")
+    assert levels_of(defect("torch_x86", "int16_pair_sums_saturate")) == ()
+    assert levels_of(defect("ort", "int16_pair_sums_saturate")) == ()
 
 
-def test_the_sets_of_a_library_are_known_of_its_engine_alone() -> None:
-    made = defect("torch_x86", "saturating_pairs")
+def test_library_instruction_sets_belong_to_their_engine() -> None:
+    made = defect("torch_x86", "int16_pair_sums_saturate")
     assert check_defects([made], "defects") == []
     other = made.model_copy(update={"engine": "onnxruntime"})
     (finding,) = check_defects([other], "defects")
@@ -176,8 +176,8 @@ def test_the_libraries_of_torch_keep_to_the_level(kernels) -> None:
 
 @x86_64
 @pytest.mark.parametrize("level", [level for level in levels.LEVELS if level in levels.offered()])
-def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_that_are_declared(level) -> None:
-    path = CASES / "defects" / "torch_x86-column_of_groups.json"
+def test_single_column_tiles_fail_only_at_the_declared_levels(level) -> None:
+    path = CASES / "defects" / "torch_x86-grouped_conv_single_column_rows_wrong.json"
     case = read_replay(path).case
     engine = ExternalEngine(Chosen("torch"), level)
     trial = Trial(target_of(LIBRARY, case, str(path)), case, engine)
@@ -186,14 +186,14 @@ def test_a_tile_of_one_column_of_a_grouped_convolution_is_wrong_at_the_levels_th
     engine.close()
     shows = level in ("avx512_vnni", "amx")
     assert found.failing == shows
-    assert known.reason.startswith("column_of_groups: ") == shows
+    assert known.reason.startswith("grouped_conv_single_column_rows_wrong: ") == shows
 
 
-def test_a_platforms_defect_is_not_owed_where_the_engines_own_concerns_its_case(monkeypatch) -> None:
-    path = CASES / "defects" / "torch_x86-whole_vectors.json"
+def test_an_engine_defect_overrules_that_of_its_platform(monkeypatch) -> None:
+    path = CASES / "defects" / "torch_x86-vector_body_rounds_differently.json"
     case = read_replay(path).case
     target = target_of(LIBRARY, case, str(path))
-    known = defect("torch_x86", "whole_vectors")
+    known = defect("torch_x86", "vector_body_rounds_differently")
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
     assert not is_overruled(known, Trial(target, case, ExternalEngine(Chosen("torch"))))
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
@@ -220,7 +220,7 @@ def test_levels_are_columns_of_the_agreement_table() -> None:
     assert "| random   |" in document(made[:1])
 
 
-def test_levels_have_columns_of_their_own_in_the_coverage() -> None:
+def test_coverage_has_one_column_per_level() -> None:
     made = [
         Record(f"add-a8-torch_x86-{level}", "add", "cases", "passed", scheme="a8", platform="torch_x86", isa=level)
         for level in ("avx2", "avx512")

@@ -94,7 +94,7 @@ def targets() -> Iterator[tuple[ExternalEngine, Mapping[tuple[str, str, str], Ta
 
 
 def trial(target: Target, engine: ExternalEngine, shapes: Any, attrs: Any, **more: Any) -> Trial:
-    """A case of random data, its output's range from what the reference gives unless *more* says it."""
+    """Return a case of random data; the output's range follows from the reference unless *more* gives it."""
     ranges = more.pop("ranges")
     case = Case(
         target.spec.op,
@@ -123,7 +123,7 @@ def scales(op: str, inputs: Mapping[str, Any], kind: int) -> dict[str, tuple[flo
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("op", sorted(CASES))
-def test_codes_are_equal(targets: Any, op: str, scheme: str, platform: str) -> None:
+def test_codes_equal_those_of_litert(targets: Any, op: str, scheme: str, platform: str) -> None:
     engine, found = targets
     if op == "argmax" and scheme == "a16":
         assert ("argmax", "a16", platform) not in found
@@ -154,7 +154,7 @@ def test_near_powers_of_two_16_bit_functions_are_equal(targets: Any, op: str, pl
 @pytest.mark.parametrize(
     ("shape", "other"), [((40,), (40,)), ((40,), (1,)), ((3, 23), (23,)), ((3, 23), (3, 1)), ((15,), (15,))]
 )
-def test_sums_next_to_a_tie_are_equal_in_vectors_and_beside_them(targets: Any, shape: Any, other: Any) -> None:
+def test_near_tie_sums_equal_litert_in_vectors_and_tails(targets: Any, shape: Any, other: Any) -> None:
     engine, found = targets
     target = found["add", "a8", "tflite_builtin"]
     ranges = {"a": (-616.0, 276.5), "b": (-698.5, 704.0), "y": (-470.0, 40.0)}  # scales 3.5, 5.5 and 2
@@ -187,7 +187,7 @@ def test_fused_limits_are_equal_on_ties(targets: Any) -> None:
             np.testing.assert_array_equal(made.got, wanted, err_msg=f"{op} {platform}")
 
 
-def test_fine_outputs_end_the_process_and_the_next_case_runs(targets: Any) -> None:
+def test_a_large_scale_ratio_aborts_and_the_next_case_runs(targets: Any) -> None:
     engine, found = targets
     target, shapes = found["add", "a16", "tflite_ref"], {"a": (2,), "b": (2,)}
     fine = {"a": (-1000.0, 1000.0), "b": (-1000.0, 1000.0), "y": (-1e-3, 1e-3)}

@@ -82,7 +82,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.parametrize("powers", [True, False], ids=["powers", "any"])
 @pytest.mark.parametrize("item", ITEMS)
-def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(item: str, powers: bool) -> None:  # noqa: FBT001
+def test_codes_equal_the_kernel_and_pass_the_checks(item: str, powers: bool) -> None:  # noqa: FBT001
     compared = inside = 0
     for seed in range(COUNT):
         own = trial_of(item, Draw(seed, item), powers=powers)
@@ -96,7 +96,7 @@ def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(item: str, powe
     assert inside > compared / 8, "most outputs saturate"
 
 
-def test_a_channel_depends_on_how_many_there_are() -> None:
+def test_tie_rounding_depends_on_the_number_of_channels() -> None:
     """Ties of negative sums: half up in whole eights of channels, away from zero after them."""
     found = {o: _biased("depthwise_conv2d", "tflite_builtin", o, -6).tolist() for o in (7, 8, 11)}
     assert found[7] == [-2] * 7
@@ -104,7 +104,7 @@ def test_a_channel_depends_on_how_many_there_are() -> None:
     assert found[11] == [-1] * 8 + [-2] * 3
 
 
-def test_the_product_with_a_right_operand_of_zero_point_0_is_the_delegate_s() -> None:
+def test_a_right_operand_with_zero_point_0_goes_to_the_delegate() -> None:
     """XNNPACK takes a matrix product only then; elsewhere the kernel without a delegate runs."""
     variants = set()
     for seed in range(12):

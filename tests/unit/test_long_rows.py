@@ -45,7 +45,7 @@ def _cases(session, op, made):
 
 
 @pytest.mark.parametrize(("op", "attr"), [("argmax", "axis"), ("gather", "axis"), ("log_softmax", "axis")])
-def test_an_operator_has_each_kind_once(session, op, attr):
+def test_each_operator_has_each_kind_of_long_row_once(session, op, attr):
     found = [(case.shapes["x"], case.attrs[attr]) for case in _cases(session, op, long_rows)]
     assert sorted(found) == sorted((kind.shape, kind.axis) for kind in KINDS)
 
@@ -63,7 +63,7 @@ def test_sums_stay_within_an_accumulator_and_products_within_a_format(session, o
 
 
 @pytest.mark.parametrize("op", ["transpose", "concat", "add", "slice"])
-def test_operators_that_work_along_no_one_axis_have_none(session, op):
+def test_operators_without_a_working_axis_have_no_long_rows(session, op):
     assert not _cases(session, op, long_rows)
 
 
@@ -97,7 +97,7 @@ def test_filters_of_a_group_are_few(session):
 
 
 @pytest.mark.parametrize("op", ["avg_pool2d", "max_pool2d"])
-def test_the_first_window_sees_one_place_and_three_fit_without_a_rest(session, op):
+def test_fully_padded_windows_start_with_one_element(session, op):
     cases = _cases(session, op, fully_padded)
     assert len(cases) == len(FULL)
     for case in cases:
@@ -107,7 +107,7 @@ def test_the_first_window_sees_one_place_and_three_fit_without_a_rest(session, o
 
 
 @pytest.mark.parametrize("op", ["global_avg_pool2d", "reduce_mean"])
-def test_one_mean_of_bytes_has_more_terms_than_16_bits_count(session, op):
+def test_one_8_bit_mean_has_terms_beyond_16_bits(session, op):
     targets = _targets(session, op)
     found = [(target, case) for target in targets for case in past_counter_of_sums(targets, target)]
     ((target, case),) = found
@@ -115,21 +115,21 @@ def test_one_mean_of_bytes_has_more_terms_than_16_bits_count(session, op):
     assert math.prod(case.shapes["x"]) > COUNTED
 
 
-def test_each_operand_that_may_be_repeated_is_so_by_itself(session):
+def test_each_operand_of_where_is_broadcast_alone(session):
     cases = _cases(session, "where", mutual_broadcast)
     assert any(case.shapes["condition"] == () != case.shapes["b"] for case in cases)
     assert any(case.shapes["b"] == () != case.shapes["condition"] for case in cases)
 
 
 @pytest.mark.parametrize("op", ["conv2d", "fully_connected", "depthwise_conv2d"])
-def test_one_case_has_more_outputs_than_16_bits_count(session, op):
+def test_one_case_has_outputs_beyond_a_16_bit_index(session, op):
     (case,) = _cases(session, op, past_counter_of_outputs)
     assert case.shapes["weight"][0] > COUNTED
     if op == "depthwise_conv2d":
         assert case.shapes["x"][1] == case.shapes["weight"][0]
 
 
-def test_kinds_are_dealt_once_and_only_to_known_targets(session):
+def test_kinds_are_assigned_once_to_known_targets(session):
     targets = _targets(session, "add")
     assert sorted(k for target in targets for k in spread(targets, target, [1, 2, 3], "name")) == [1, 2, 3]
     assert spread(targets[1:], targets[0], [1, 2, 3], "name") == []

@@ -79,7 +79,7 @@ def test_a_baseline_has_its_machine_under_its_stem(tmp_path: Path) -> None:
     assert pair == Pair([item()], [item()], elsewhere=False)
 
 
-def test_shards_say_their_machines_together(tmp_path: Path) -> None:
+def test_merged_shards_list_all_machines(tmp_path: Path) -> None:
     a, b, c = (written(tmp_path / name, 0.5, p) for name, p in (("a", HERE), ("b", HERE), ("c", THERE)))
     assert merged([a, b]) == Machine(processor=HERE, figures={"a": {"float": 0.5, "tiled": 0.5}})
     together = merged([a, c])

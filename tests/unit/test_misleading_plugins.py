@@ -59,7 +59,7 @@ NUMBERS = {"positive": 1, "positive_shift": 1, "negative": 3, "negative_shift": 
 
 
 def handing_a_variant(parameters: Parameters) -> Parameters:
-    """Name another requantization, of multiplier 1 where there was none."""
+    """Provide the numbers of another requantization, with multiplier 1 if there was none."""
     known = parameters.rescale or Rescale("exact", torch.tensor(1.0, dtype=torch.float64), torch.tensor(1))
     other = "q31_double" if known.variant == "f32_even" else "f32_even"
     return replace(parameters, rescale=replace(known, variant=other))
@@ -96,7 +96,7 @@ def beside(codes: Tensor, parameters: Parameters) -> Tensor:
 
 
 def failing(chosen: Target, hand: str, wrong: Callable[[Tensor, Parameters], Tensor], stages: str) -> bool:
-    """Return whether some case fails where the built-in function is changed; its rule's numbers stay with it."""
+    """Return whether some case fails with a changed built-in function and the unchanged numbers of its rule."""
     op, places = chosen.spec.op, chosen.platform.places
     rule, kernel = (REGISTRY.built_in(op, kind, places) for kind in ("quantize", "quantized"))
     right: dict[str, Parameters] = {}
@@ -123,7 +123,7 @@ def failing(chosen: Target, hand: str, wrong: Callable[[Tensor, Parameters], Ten
 
 
 def survivors(chosen: Target) -> list[tuple[str, str]]:
-    """Return what was handed and shown by wrong functions that nothing found."""
+    """Return the numbers and stages of wrong functions that no check found."""
     return [
         (hand, stages)
         for hand in HANDS
@@ -133,7 +133,7 @@ def survivors(chosen: Target) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("op", "scheme", "platform"), PAIRS)
-def test_codes_one_step_off_are_found_whatever_is_handed_and_shown(op: str, scheme: str, platform: str) -> None:
+def test_one_code_off_fails_despite_misleading_numbers_and_stages(op: str, scheme: str, platform: str) -> None:
     chosen = target(load_library(), op, scheme, platform)
     assert not failing(chosen, "its own", lambda codes, _: codes, "no stages")
     assert survivors(chosen) == []
@@ -157,7 +157,7 @@ ALIKE = [("softmax", "a8", "ort", "ideal"), ("conv2d", "w8a8", "torch_qnnpack", 
     [*((*pair, "its numbers") for pair in (*FOREIGN, *ALIKE)), *((*pair, "nothing") for pair in FOREIGN)],
 )
 def test_numbers_and_codes_of_another_platform_are_red(op, scheme, platform, other, shows) -> None:
-    """A function that is right elsewhere picks no judge: not by the other platform's numbers, and not by none."""
+    """The numbers that a function provides do not choose its judge, and neither does their absence."""
     library = load_library()
     chosen, there = target(library, op, scheme, platform), library.platform(other)
     rule, kernel = (REGISTRY.built_in(op, kind, there.places) for kind in ("quantize", "quantized"))
@@ -190,9 +190,7 @@ def test_numbers_and_codes_of_another_platform_are_red(op, scheme, platform, oth
 
 
 @pytest.mark.parametrize(("op", "scheme", "platform"), [("conv2d", "w8a8", "ideal"), ("conv2d", "w8a8", "tflite_ref")])
-def test_a_ratio_in_float32_is_red_where_the_platform_computes_it_in_float64(
-    op: str, scheme: str, platform: str
-) -> None:
+def test_a_float32_ratio_fails_on_float64_platforms(op: str, scheme: str, platform: str) -> None:
     chosen, moved = target(load_library(), op, scheme, platform), []
 
     def quantize(request: Request) -> Parameters:

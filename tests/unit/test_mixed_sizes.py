@@ -38,7 +38,7 @@ def test_every_case_has_several_long_sizes(session, op):
         assert sum(size >= LONG for shape in case.shapes.values() for size in shape) >= SEVERAL
 
 
-def test_channels_and_places_of_convolutions_meet_in_most_pairs_of_classes(session):
+def test_convolution_cases_combine_most_channel_and_width_classes(session):
     shapes = [case.shapes["x"] for case in _cases(session, "conv2d")]
     met = {(_classes(shape[1]), _classes(shape[3])) for shape in shapes}
     assert len(met) >= len(CLASSES) ** 2 // 2
@@ -49,7 +49,7 @@ def test_kernels_are_small(session):
         assert set(case.shapes["weight"][2:]) <= set(WINDOW)
 
 
-def test_half_of_the_cases_have_the_same_stride_along_both_axes(session):
+def test_half_of_the_cases_have_equal_strides(session):
     strides = [case.attrs["stride"] for case in _cases(session, "conv2d", strong=True)]
     assert sum(len(set(stride)) == 1 for stride in strides) > len(strides) // 2
 

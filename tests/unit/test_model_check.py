@@ -102,7 +102,7 @@ class Faulty(OwnFloat):
 
 
 @pytest.mark.parametrize("place", ["conv", "pool", "second", "add", "sigmoid", "mean", "product"])
-def test_a_fault_of_two_steps_is_found_where_it_was_planted(place: str) -> None:
+def test_a_planted_two_step_fault_is_located(place: str) -> None:
     graph, feeds = quantized()
     findings, _ = model_findings(graph, feeds, (OwnFloat(), Faulty(place, 2)), "ort")
     assert findings.first is not None
@@ -113,7 +113,7 @@ def test_a_fault_of_two_steps_is_found_where_it_was_planted(place: str) -> None:
     assert f"first differ at {place}" in summary(findings)[0]
 
 
-def test_without_a_fault_nothing_is_outside_and_the_float_model_parts_by_half_steps() -> None:
+def test_a_correct_model_stays_inside_and_rounds_by_half_steps() -> None:
     graph, feeds = quantized()
     findings, _ = model_findings(graph, feeds, (OwnFloat(), OwnIntegers("ort")), "ort")
     assert not findings.outside
@@ -179,7 +179,7 @@ def check_on(platform: str, model: Path | onnx.ModelProto) -> None:
         *(("decoder", name) for name in ("compass", "tflite_ref", "tosa")),
     ],
 )
-def test_our_integers_lie_inside_on_every_platform_and_one_code_off_outside(name: str, platform: str) -> None:
+def test_builtin_codes_pass_on_every_platform_and_one_off_fails(name: str, platform: str) -> None:
     """Multipliers of 15 bits, two roundings and tables lay 0.5002 to 1.4 steps off, and were blamed."""
     check_on(platform, onnx.load_from_string(small(name)))
 
@@ -188,7 +188,7 @@ def test_our_integers_lie_inside_on_every_platform_and_one_code_off_outside(name
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision is not installed: the extra `models`")
 @pytest.mark.parametrize("platform", sorted(load_library().platforms))
 @pytest.mark.parametrize("name", TORCHVISION)
-def test_architectures_lie_inside_on_every_platform(tmp_path: Path, name: str, platform: str) -> None:
+def test_architectures_pass_on_every_platform(tmp_path: Path, name: str, platform: str) -> None:
     (tmp_path / "model.onnx").write_bytes(of_torchvision(name, small=True))
     check_on(platform, tmp_path / "model.onnx")
 
@@ -211,7 +211,7 @@ def test_float_results_are_held_to_the_error_analysis(place: str) -> None:
     assert bool((radius <= 200 * 2.0**-24 * exact.abs().max()).all()), "tight: a few last bits of a sum of 27 products"
 
 
-def test_parts_hold_quantizations_and_clips_and_every_node_once() -> None:
+def test_parts_contain_every_node_exactly_once() -> None:
     graph, feeds = quantized()
     parts = parts_of(graph)
     assert {"w#codes", "v#codes", "m#codes"} <= {
@@ -282,7 +282,7 @@ def test_a_model_in_float_has_no_steps() -> None:
     )
 
 
-def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cut_holds_one_operator_and_can_be_rerun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A scale of a cut is changed: ONNX Runtime then computes something else than the operands' own enclosure allows."""
     graph, feeds = quantized()
     findings, ran = model_findings(graph, feeds, (OwnFloat(), Faulty("second", 3)), "ort")
@@ -308,7 +308,7 @@ def test_a_cut_is_one_operator_that_runs_again(tmp_path: Path, capsys: pytest.Ca
         (["--operands", "none.npz"], "none.npz"),
     ],
 )
-def test_what_is_asked_for_must_be_there(
+def test_invalid_model_check_arguments_are_refused(
     tmp_path: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "net.onnx"
@@ -324,7 +324,7 @@ def test_names_are_text_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_quantized_graphs_lie_inside(seed: int) -> None:
+def test_random_quantized_graphs_pass(seed: int) -> None:
     """Formats of 4, 8 and 16 bits: every edge of our float32, our integers and ONNX Runtime's float kernels is judged and inside."""
     case = drawn_case(seed, 3)
     assert case is not None

@@ -24,7 +24,7 @@ Case = tuple[str, tuple[int, ...], dict[str, Any]]
 
 
 def onnx_result(kind: str, x: np.ndarray[Any, Any], constants: Mapping[str, Any], **attrs: Any) -> np.ndarray[Any, Any]:
-    """Return what ONNX Runtime makes of one node."""
+    """Return ONNX Runtime's result of one node."""
     named = [numpy_helper.from_array(np.asarray(value, dtype=np.int64), name) for name, value in constants.items()]
     node = helper.make_node(kind, ["x", *constants], ["y"], **attrs)
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
@@ -80,7 +80,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize(("op", "shape", "attrs"), CASES, ids=[f"{op}-{i}" for i, (op, _, _) in enumerate(CASES)])
-def test_both_forwards_and_the_shape_are_those_of_onnx_runtime(op: str, shape: tuple[int, ...], attrs: Any) -> None:
+def test_both_forwards_and_the_shape_equal_onnx_runtime(op: str, shape: tuple[int, ...], attrs: Any) -> None:
     """Values are few, so that elements are equal; codes under one scale and zero point are real values moved."""
     spec = LIBRARY.spec(op)
     x = (np.arange(np.prod(shape)) ** 2 * 5 % 23 % 7 - 3).reshape(shape).astype(np.float32)
@@ -93,7 +93,7 @@ def test_both_forwards_and_the_shape_are_those_of_onnx_runtime(op: str, shape: t
     assert torch.equal(codes, wanted if op == "argmin" else wanted.long() + 7)
 
 
-def test_blocks_are_those_of_torch() -> None:
+def test_depth_and_space_blocks_equal_torch() -> None:
     x = torch.arange(2 * 12 * 3 * 4, dtype=torch.float32).reshape(2, 12, 3, 4)
     wide = F.pixel_shuffle(x, 2)
     assert torch.equal(REGISTRY.get("depth_to_space", "reference")(x, block=2, mode="CRD"), wide)
@@ -102,15 +102,15 @@ def test_blocks_are_those_of_torch() -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 4, 12])
-def test_shuffled_channels_are_those_of_torch(groups: int) -> None:
+def test_shuffled_channels_equal_torch(groups: int) -> None:
     x = torch.arange(2 * 12 * 3 * 4).reshape(2, 12, 3, 4)
     wanted = torch.nn.ChannelShuffle(groups)(x)
     assert torch.equal(REGISTRY.get("channel_shuffle", "reference")(x, groups=groups), wanted)
     assert torch.equal(REGISTRY.get("channel_shuffle", "quantized")(x, parameters=None, groups=groups), wanted)
 
 
-def test_every_slice_of_a_short_axis_is_that_of_python() -> None:
-    """All ends from far before to far after, all strides; what would be empty is refused by the spec."""
+def test_slices_of_a_short_axis_equal_python() -> None:
+    """Starts and ends lie before, in and behind the axis, with all strides; the spec refuses empty results."""
     x, spec = torch.arange(4), LIBRARY.spec("slice")
     parameters = default_parameters(
         Request(

@@ -70,7 +70,7 @@ def optimized(folder: Path, layers: list[str], inputs: str, outputs: str, feeds:
 
 
 def tensors(work: Work, feeds: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return what the float graph makes, and the codes; those of the graph that is read back are the same."""
+    """Return the float results and the codes; the graph that is read back gives the same codes."""
     given = {name: torch.from_numpy(part) for name, part in feeds.items()}
     back = read_back(*compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)), LIBRARY)
     real, codes, again = (
@@ -112,7 +112,7 @@ def test_a_split_has_one_layer_with_all_its_outputs(tmp_path: Path, axis: int) -
     ("axis", "pairs", "places"),
     [(1, 0, [[3, -1, 0], [1, 1, 5]]), (-1, 0, [[1, 0], [3, 3]]), (1, 1, [[5, 0], [2, 2]]), (2, 2, [[0] * 6, [-1] * 6])],
 )
-def test_a_gather_takes_what_its_indices_name(tmp_path: Path, axis: int, pairs: int, places: list[int]) -> None:
+def test_gather_selects_the_indexed_elements(tmp_path: Path, axis: int, pairs: int, places: list[int]) -> None:
     indices = np.array(places, dtype=np.int32)
     if pairs:
         flat = values().reshape(-1, *SHAPE[pairs:])
@@ -148,7 +148,7 @@ def test_a_cast_keeps_codes_and_cuts_real_values(tmp_path: Path) -> None:
     assert str(written(work, "Cast")["to_dtype"]) == work.quantized_graph.tensor("x").dtype.name
 
 
-def test_a_crop_takes_a_box(tmp_path: Path) -> None:
+def test_crop_selects_a_box(tmp_path: Path) -> None:
     layers = [source(), layer(1, "Crop", {"x": SHAPE}, {"y": (2, 2, 3)}, "crops=[[0,2],[3,5],[1,4]]")]
     work = optimized(tmp_path, layers, "x", "y", [values()])
     real, codes = tensors(work, {"x": values()})
@@ -156,7 +156,7 @@ def test_a_crop_takes_a_box(tmp_path: Path) -> None:
     assert np.array_equal(codes["y"], codes["x"][:, 3:5, 1:4])
 
 
-def test_crop_of_the_first_axis_takes_its_share_of_a_batch(tmp_path: Path) -> None:
+def test_crop_of_the_first_axis_scales_with_the_batch(tmp_path: Path) -> None:
     layers = [source(), layer(1, "Crop", {"x": SHAPE}, {"y": (1, 6, 4)}, "crops=[[1,2],[0,6],[0,4]]")]
     work = optimized(tmp_path, layers, "x", "y", [values()])
     twice = np.concatenate([values(), values() + 1])

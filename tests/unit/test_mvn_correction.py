@@ -75,6 +75,6 @@ def test_layers_out_of_scope_stay(tmp_path: Path) -> None:
     assert [bits(found, n.outputs[0]) for n in plain.float_graph.order] == [8, 8, 8]
 
 
-def test_two_choosers_of_bits_are_refused(tmp_path: Path) -> None:
+def test_mvn_correction_with_bit_search_is_refused(tmp_path: Path) -> None:
     with pytest.raises(QuantizerError, match="mvn_correction chooses bits"):
         net(tmp_path).quantized("global_calibration = mvn_correction", "mixed_precision_auto_search = 1,0.1,L")

@@ -81,7 +81,7 @@ def test_a_whole_number_has_the_code_of_the_declared_quantizer():
     assert failing(again(trial), "parameters", "quantize", with_entry(right, place, 43))
 
 
-def test_an_entry_at_a_jump_lies_on_one_of_its_sides():
+def test_a_table_entry_at_a_jump_must_be_on_either_side():
     """round(1/2) is 0 or 1, whichever float32 makes of 1/2: code 0 or 21, and 10 was accepted."""
     first = next(trials("round", "compass"))
     case = replace(first.case, ranges={"x": (-63.75, 63.75), "y": (-6.0, 6.0)})

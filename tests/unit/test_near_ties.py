@@ -54,7 +54,7 @@ def in_float32(acc, ratio, zero):
 
 
 def in_float64(acc, ratio, zero):
-    """The product in float64, where the platform rounds it to float32, or to a multiplier of few bits."""
+    """Multiply in float64 where the platform rounds the product to float32 or multiplies by few bits."""
     return torch.round(acc.double() * ratio) + zero
 
 
@@ -88,7 +88,7 @@ def trials(where):
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("op", OPS)
-def test_cases_hit_their_aim_and_right_functions_pass(op, platform):
+def test_near_tie_cases_reach_their_target_and_builtins_pass(op, platform):
     found = trials(target(op, platform))
     assert found
     for trial in found:
@@ -102,7 +102,7 @@ def test_cases_hit_their_aim_and_right_functions_pass(op, platform):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("op", OPS)
-def test_a_kernel_with_another_rounding_fails_where_that_has_an_effect(op, platform, fault):
+def test_a_kernel_with_another_rounding_fails(op, platform, fault):
     where = target(op, platform)
     if not any(has_effect(fault, trial.parameters) for trial in trials(where)):
         with REGISTRY.overridden(op, "quantized", planted(fault, op), platform):
@@ -112,14 +112,14 @@ def test_a_kernel_with_another_rounding_fails_where_that_has_an_effect(op, platf
         assert any(v.failing for t in trials(where) for v in judge(t, ("arithmetic",)))
 
 
-def test_a_platform_with_a_forward_of_its_own_has_no_such_cases():
+def test_a_platform_without_multipliers_has_no_near_tie_cases():
     """torch's batch_norm multiplies in float32 and provides no multiplier."""
     assert near_ties(target("batch_norm", "ideal"))
     assert not near_ties(target("batch_norm", "torch_x86"))
 
 
 def test_a_fused_multiply_add_is_not_seen_by_random_data():
-    """It changes one code in 300,000 elements or fewer: what random data has is too little."""
+    """A fused multiply-add changes at most one code in 300,000, too few for random data."""
     where = target("conv2d", "ort")
     trial = trials(where)[0]
     channels = trial.parameters.constants["weight"].codes.shape[0]

@@ -207,7 +207,7 @@ def test_batch_norm_of_the_original_accumulates_on_quantized_statistics() -> Non
         assert torch.equal(fixed.running_var, plain.running_var)
 
 
-def test_a_buffer_that_the_forward_changes_moves_its_master_by_as_much() -> None:
+def test_a_buffer_change_in_the_forward_is_applied_to_its_master() -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -288,7 +288,7 @@ def test_live_configurations_change_the_next_forward() -> None:
     assert (live["bitwidth"], float(live["scale"])) == (2, 4.0)
 
 
-def test_one_forward_can_be_told_otherwise() -> None:
+def test_a_forward_may_override_its_configuration() -> None:
     module = qnn.Linear_fix(2, 1, bias=False, nf_fix_params={"weight": {"method": 2, "bitwidth": 2, "scale": 1.0}})
     with torch.no_grad():
         module.weight.copy_(torch.tensor([[0.3, 0.7]]))
@@ -307,7 +307,7 @@ def methods(module: nn.Module, *, grad: bool = False) -> dict[str, int]:
     return found
 
 
-def test_methods_by_name_then_type_then_for_all_reach_nested_modules() -> None:
+def test_methods_apply_by_name_then_type_then_default() -> None:
     made = trained()
     made.set_fix_method(
         FIX_FIXED,
@@ -353,7 +353,7 @@ def test_methods_by_name_then_type_then_for_all_reach_nested_modules() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*keeps what it has")
-def test_wrong_names_and_values_change_nothing(call: Any, message: str) -> None:
+def test_refused_configurations_change_nothing(call: Any, message: str) -> None:
     made = net()
     before = (made.get_fix_configs(data_only=True), methods(made))
     with pytest.raises(FixError) as caught:
@@ -362,7 +362,7 @@ def test_wrong_names_and_values_change_nothing(call: Any, message: str) -> None:
     assert (made.get_fix_configs(data_only=True), methods(made)) == before
 
 
-def test_constructors_refuse_what_they_cannot_configure() -> None:
+def test_constructors_refuse_unknown_configurations() -> None:
     with pytest.raises(FixError, match="'wieght': nothing of that name can be quantized. Did you mean 'weight'"):
         qnn.Linear_fix(2, 2, nf_fix_params={"wieght": {}})
     with pytest.raises(FixError, match="'bits': no such key. Known: scale, method, bitwidth"):
@@ -441,7 +441,7 @@ def test_copies_pickles_and_saved_states_give_the_same_numbers() -> None:
     assert 9.0 not in made.block.conv.weight_fp_scale.tolist()
 
 
-def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped() -> None:
+def test_training_resumes_identically_from_a_checkpoint() -> None:
     def steps(made: Net, optimizer: torch.optim.Optimizer, count: int) -> list[float]:
         losses = []
         for _ in range(count):
@@ -470,7 +470,7 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped() -> None:
     assert steps(second, resumed, 4) == wanted
 
 
-def test_stochastic_modules_draw_anew_in_each_forward() -> None:
+def test_stochastic_modules_draw_new_noise_in_each_forward() -> None:
     act = qnn.Activation_fix(
         nf_fix_params={"activation": {"method": 2, "bitwidth": 4, "scale": 1.0, "stochastic": True, "seed": 3}}
     )

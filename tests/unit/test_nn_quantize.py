@@ -27,7 +27,7 @@ from quantizer.nn import (
 )
 
 
-def test_the_numbers_of_methods_are_those_of_stored_configurations() -> None:
+def test_method_numbers_equal_those_in_stored_configurations() -> None:
     assert [int(m) for m in (FIX_NONE, FIX_AUTO, FIX_FIXED)] == [0, 1, 2]
     assert [int(m) for m in (RANGE_MAX, RANGE_3SIGMA, RANGE_MAX_TENPERCENT, RANGE_SWEEP)] == [0, 1, 2, 3]
     assert QuantizeMethod.FIX_AUTO is QuantizeMethod.AUTO
@@ -62,7 +62,7 @@ def test_fixed_keeps_its_scale_and_saturates_at_the_codes() -> None:
     assert (float(step), state.tolist()) == (0.5, [1.0])
 
 
-def test_none_gives_the_data_itself() -> None:
+def test_method_none_returns_the_data_unchanged() -> None:
     data = torch.tensor([1.0])
     assert quantize_cfg(data, 1.0, 8, FIX_NONE) == (data, None)
 
@@ -107,7 +107,7 @@ def test_range_methods_need_no_ten_elements() -> None:
 
 @pytest.mark.parametrize("float_scale", [False, True])
 @pytest.mark.parametrize("data", [[-1.0, -0.5, -0.125], [2.6, 0.3, 3.0], [-0.1, 9.0, 0.0], [0.0, 0.0]])
-def test_zero_points_hold_zero_and_all_of_the_range_but_its_last_steps(data: list[float], *, float_scale: bool) -> None:
+def test_zero_point_grids_contain_zero_and_nearly_all_of_the_range(data: list[float], *, float_scale: bool) -> None:
     state, x = torch.zeros(1), torch.tensor(data)
     found, step = quantize_cfg(x, state, 8, FIX_AUTO, zero_point=True, float_scale=float_scale)
     assert step is not None
@@ -127,7 +127,7 @@ def test_zero_points_hold_zero_and_all_of_the_range_but_its_last_steps(data: lis
 @pytest.mark.parametrize("method", list(RangeMethod))
 @pytest.mark.parametrize(("group", "axis"), [("batch", 0), ("channel", 1)])
 @pytest.mark.parametrize("shape", [(3, 4, 5, 2), (3, 4)])
-def test_each_slice_of_a_group_is_quantized_as_if_alone(
+def test_each_group_slice_is_quantized_independently(
     shape: tuple[int, ...], group: str, axis: int, method: RangeMethod, *, zero_point: bool, float_scale: bool
 ) -> None:
     weights = torch.arange(1, shape[axis] + 1).reshape([-1 if i == axis else 1 for i in range(len(shape))])
@@ -144,7 +144,7 @@ def test_each_slice_of_a_group_is_quantized_as_if_alone(
     assert torch.equal(fixed, found)
 
 
-def test_values_are_those_of_the_numerics_package() -> None:
+def test_values_equal_the_numerics_package() -> None:
     from quantizer.core.dtypes import dtype
     from quantizer.core.platform_settings import Quantizer
     from quantizer.numerics import quantize as numerics

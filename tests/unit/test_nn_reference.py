@@ -35,7 +35,7 @@ def _equal(found: Tensor | None, recorded: Any) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{case['tag']}-{case['input']}-{case['bitwidth']}" for case in CASES])
-def test_every_recorded_case(case: dict[str, Any]) -> None:
+def test_quantization_equals_every_recorded_case(case: dict[str, Any]) -> None:
     given = RECORDED["inputs"][case["input"]]
     data = torch.tensor(given["values"], dtype=torch.float32)
     assert list(data.shape) == given["shape"]
@@ -79,7 +79,7 @@ def test_stochastic_rounding_of_the_original_is_noise(keys: dict[str, Any]) -> N
     assert float((left > 1e-3).float().mean()) > 0.9, "off the grid, as the original leaves it"
 
 
-def test_noise_of_a_seed_repeats_and_modules_draw_as_the_original() -> None:
+def test_seeded_noise_is_repeatable_and_drawn_as_in_the_original() -> None:
     data = torch.linspace(-1, 1, 64)
     drawn = [quantize_cfg(data, 1.0, 2, 2, stochastic=True, seed=7, compat="nics_fix")[0] for _ in range(2)]
     seeded(7)

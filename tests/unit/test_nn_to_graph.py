@@ -81,7 +81,7 @@ def steps_between(found: Tensor, graph: Graph, wanted: Tensor) -> float:
 @pytest.mark.parametrize("order", ["channels_first", "channels_last"])
 @pytest.mark.parametrize("keys", [{}, {"zero_point": True}], ids=["symmetric", "zero_point"])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_the_graph_computes_what_the_network_computes(bits: int, keys: dict[str, Any], order: Any) -> None:
+def test_the_graph_equals_the_network(bits: int, keys: dict[str, Any], order: Any) -> None:
     net = calibrated(Net(bits, **keys), *SHAPE)
     before = {name: value.clone() for name, value in net.state_dict().items()}
     graph = to_graph(net, noise("x", *SHAPE), order=order)
@@ -99,7 +99,7 @@ def test_the_graph_computes_what_the_network_computes(bits: int, keys: dict[str,
     assert ("transpose" in ops) == (order == "channels_last")
 
 
-def test_codes_of_weights_are_those_of_the_last_forward() -> None:
+def test_weight_codes_equal_those_of_the_last_forward() -> None:
     net = calibrated(Net(8), *SHAPE)
     graph = to_graph(net, noise("x", *SHAPE))
     assert same(graph, net.to_graph(noise("x", *SHAPE))) is None  # type: ignore[operator]
@@ -118,7 +118,7 @@ def test_codes_of_weights_are_those_of_the_last_forward() -> None:
     assert all(isinstance(node.parameters, Parameters) for node in graph.nodes)
 
 
-def test_a_second_grid_behind_codes_rounds_once_more() -> None:
+def test_a_second_activation_grid_rounds_again() -> None:
     net = nn.Sequential(
         act(),
         nn.MaxPool2d(2),
@@ -133,7 +133,7 @@ def test_a_second_grid_behind_codes_rounds_once_more() -> None:
 
 @pytest.mark.parametrize("op", ["conv", "linear", "add", "concat", "relu", "max"])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_on_compass_powers_of_two_leave_no_rounding_of_multipliers(op: str, bits: int) -> None:
+def test_power_of_two_scales_need_no_multiplier_rounding_on_compass(op: str, bits: int) -> None:
     class Sum(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -166,9 +166,7 @@ def test_on_compass_powers_of_two_leave_no_rounding_of_multipliers(op: str, bits
 
 @pytest.mark.parametrize("keys", [{}, {"zero_point": True}], ids=["symmetric", "zero_point"])
 @pytest.mark.parametrize("bits", [4, 8])
-def test_the_compass_file_that_is_written_computes_what_the_network_computes(
-    tmp_path: Path, bits: int, keys: dict[str, Any]
-) -> None:
+def test_the_written_compass_file_equals_the_network(tmp_path: Path, bits: int, keys: dict[str, Any]) -> None:
     net = nn.Sequential(
         act(bitwidth=bits, **keys),
         qnn.Conv2d_fix(3, 4, 3, nf_fix_params=constants(bits, group="batch")),
@@ -243,7 +241,7 @@ def _linear(**keys: Any) -> nn.Module:
         (Plain(lambda m, x: m.fix0(x) @ torch.zeros(3, 3)), "does not run on the examples"),
     ],
 )  # fmt: skip
-def test_what_has_no_graph_is_refused_with_what_to_write(net: nn.Module, message: str) -> None:
+def test_unsupported_networks_are_refused_with_a_remedy(net: nn.Module, message: str) -> None:
     x = noise("row", 6, 4)
     for module in net.modules():
         if isinstance(module, qnn.Activation_fix):

@@ -99,7 +99,7 @@ def compass_codes(op: str, codes: Tensor, parameters: Parameters) -> Tensor:
 
 
 @pytest.mark.parametrize("op", ["instance_norm", "group_norm"])
-def test_compass_codes_are_those_of_a_loop_over_rows(op: str) -> None:
+def test_compass_norm_codes_equal_a_loop_over_rows(op: str) -> None:
     given = {name: values.float() for name, values in operands(op).items()}
     spec, platform = LIBRARY.spec(op), LIBRARY.platform("compass")
     shapes = {name: tuple(values.shape) for name, values in given.items()}
@@ -142,7 +142,7 @@ def test_a_root_mean_square_of_compass_has_its_zero_point_and_no_mean() -> None:
 @pytest.mark.parametrize("op", SHAPES)
 @pytest.mark.parametrize("scheme", ["w8a8", "w16a16"])
 def test_every_check_runs_on_compass(op: str, scheme: str) -> None:
-    """The file and the whole flow hold them: no check is inconclusive but tiling where the case is not cut."""
+    """Only tiling may be inconclusive, if the case is not cut."""
     target = next(t for t in SESSION.all_targets(LIBRARY.spec(op)) if t.id == f"{op}-{scheme}-compass")
     shapes = {name: tuple(values.shape) for name, values in operands(op).items()}
     ranges = {"x": (-2.0, 2.5), "y": (-3.0, 3.5), "gamma": (0.1, 2.0), "beta": (-1.0, 1.0)}

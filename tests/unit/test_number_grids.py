@@ -53,7 +53,7 @@ def wide(op):
     return Trial(known, example_case(known, example), SESSION.engine)
 
 
-def test_only_ideal_has_the_schemes_and_only_for_the_families_that_it_names():
+def test_block_and_float8_schemes_exist_only_on_ideal():
     special = {name for name, scheme in LIBRARY.schemes.items() if scheme.grid != "uniform"}
     found = {
         (spec.op, name)
@@ -67,14 +67,14 @@ def test_only_ideal_has_the_schemes_and_only_for_the_families_that_it_names():
     assert not any(special & {*platform.schemes, *platform.graph_schemes} for platform in others)
 
 
-def test_an_activation_is_a_weight_under_blocks_alone():
+def test_the_second_matmul_operand_is_a_weight_only_under_blocks():
     assert target("matmul", "w4g4a8").spec.inputs["b"].role == "weight"
     assert target("matmul", "a8").spec is LIBRARY.spec("matmul")
     assert not applies(LIBRARY.spec("conv2d"), LIBRARY.scheme("w4g4a8"), IDEAL)
 
 
 @pytest.mark.parametrize("op", ["fully_connected", "matmul"])
-def test_scales_of_blocks_and_codes_are_those_of_onnx_runtime(op):
+def test_block_scales_and_codes_equal_onnx_runtime(op):
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     found = wide(op)
     name = "weight" if op == "fully_connected" else "b"
@@ -103,7 +103,7 @@ def test_scales_of_blocks_and_codes_are_those_of_onnx_runtime(op):
     assert np.array_equal(scale, (np.stack(parts, 1).astype(np.float64) / 7).astype(np.float32))
 
 
-def test_codes_of_sums_of_blocks_are_one_rounding_of_a_rational():
+def test_block_sum_codes_are_rationals_rounded_once():
     found = trial(
         "fully_connected",
         "w4g4a8",
@@ -128,7 +128,7 @@ def test_codes_of_sums_of_blocks_are_one_rounding_of_a_rational():
             assert found.got[n, o] == min(max(wanted, y.qmin), y.qmax)
 
 
-def test_a_matrix_product_is_that_of_torchs_kernel_for_e4m3():
+def test_an_e4m3_matrix_product_equals_the_torch_kernel():
     draw = torch.Generator().manual_seed(3)  # values from 1/4 to 4, whose sums float32 holds
     codes = {
         name: torch.randint(40, 73, shape, generator=draw) * (1 - 2 * torch.randint(0, 2, shape, generator=draw))
@@ -153,7 +153,7 @@ def test_a_matrix_product_is_that_of_torchs_kernel_for_e4m3():
 
 
 @pytest.mark.parametrize("op", ["relu", "add"])
-def test_every_code_and_pair_of_codes_is_as_in_ml_dtypes(op):
+def test_relu_and_add_of_every_code_equal_ml_dtypes(op):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     every = torch.arange(FLOAT.first, FLOAT.last + 1)
     codes = (
@@ -251,7 +251,7 @@ def _no_alarm(known, number):
         assert not [verdict for verdict in judge(Trial(known, case, SESSION.engine)) if verdict.failing], case.to_json()
 
 
-def test_a_platform_that_cannot_compute_them_is_refused_in_one_line():
+def test_a_platform_unfit_for_number_grids_is_refused():
     def findings(**changes):
         return [finding.text for finding in check_grids(IDEAL.model_copy(update=changes), LIBRARY.schemes)]
 
@@ -280,7 +280,7 @@ def test_a_scheme_that_contradicts_itself_is_refused():
     ]
 
 
-def test_an_operator_without_such_numbers_refuses_a_stored_case_of_them():
+def test_an_operator_refuses_a_stored_case_of_an_unsupported_scheme():
     from quantizer.conformance.stored.fitting import target_of
 
     case = trial("relu", "a8e4m3").case
@@ -296,7 +296,7 @@ def test_parameters_per_block_are_not_parameters_per_channel():
 
 
 @pytest.mark.parametrize(("op", "scheme"), [("fully_connected", "w4g4a8"), ("add", "a8e4m3")])
-def test_a_code_that_is_off_by_one_is_a_failure_of_arithmetic(op, scheme):
+def test_one_code_off_fails_arithmetic(op, scheme):
     found = trial(op, scheme, 3, data="random", tiles="untiled")
     codes = found.outcome.codes.clone()
     codes.view(-1)[0] += 1 if int(codes.view(-1)[0]) < found.output.qmax else -1

@@ -16,7 +16,7 @@ def test_every_field_of_the_numbers_has_a_meaning():
     assert missing == []
 
 
-def test_rows_name_what_the_rules_of_the_platforms_provide():
+def test_rows_list_the_numbers_that_platform_rules_provide():
     rows = numbers_document().splitlines()
     assert "| argmin | compass, ideal | no numbers | no numbers |" in rows
     (own,) = [row for row in rows if row.startswith("| leaky_relu |") and "tflite_ref" in row]

@@ -73,7 +73,7 @@ def test_float32_is_itself() -> None:
     assert_same(cast(x, "float32", overflow="nan"), x)
 
 
-def test_what_a_format_cannot_hold_is_named() -> None:
+def test_values_that_a_format_cannot_hold_are_refused() -> None:
     nan = torch.tensor([float("nan")])
     assert bool(cast(nan, "float8_e5m2").isnan().all())
     with pytest.raises(GraphError, match="the format has no such value"):
@@ -87,7 +87,7 @@ def test_what_a_format_cannot_hold_is_named() -> None:
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("signed", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 257])
-def test_packing_there_and_back(bits: int, count: int, *, signed: bool) -> None:
+def test_packed_values_are_unpacked_unchanged(bits: int, count: int, *, signed: bool) -> None:
     low = -(1 << (bits - 1)) if signed else 0
     codes = low + torch.arange(count) * 7 % (1 << bits)
     packed = pack(codes, bits, signed=signed)
@@ -96,13 +96,13 @@ def test_packing_there_and_back(bits: int, count: int, *, signed: bool) -> None:
     assert torch.equal(unpack(packed, bits, (count,), signed=signed), codes)
 
 
-def test_first_code_lies_in_the_lowest_bits() -> None:
+def test_the_first_code_is_packed_into_the_lowest_bits() -> None:
     assert pack(torch.tensor([[1, -2], [3, -8]]), 4).tolist() == [0xE1, 0x83]
     assert pack(torch.tensor([0, 1, 2, 3, 1]), 2, signed=False).tolist() == [0b11100100, 1]
     assert unpack(torch.tensor([0xE1, 0x83], dtype=torch.uint8), 4, (2, 2)).tolist() == [[1, -2], [3, -8]]
 
 
-def test_packing_refuses_what_does_not_fit() -> None:
+def test_packing_refuses_values_out_of_range() -> None:
     with pytest.raises(GraphError, match=r"codes \[0, 8\]: must lie in int4"):
         pack(torch.tensor([0, 8]), 4)
     with pytest.raises(GraphError, match="bits=3"):

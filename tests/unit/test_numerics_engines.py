@@ -144,7 +144,7 @@ def test_qlinear_conv_in_onnx_runtime_adds_the_zero_point_after_rounding(populat
 
 
 @pytest.mark.parametrize("population", ["random", "pow2", "eighths"])
-def test_qlinear_conv_of_the_reference_evaluator_adds_it_before(population: str) -> None:
+def test_qlinear_conv_in_the_reference_rounds_after_the_zero_point(population: str) -> None:
     reference = pytest.importorskip("onnx.reference")
     draws = Draws(13, len(population))
     differing = 0

@@ -131,12 +131,12 @@ def test_transposed_conv_is_the_plain_sum(kinds: tuple[str, str], data: str) -> 
         assert np.array_equal(found.numpy(), expected)
 
 
-def test_padding_may_crop_all_but_what_the_output_padding_adds() -> None:
+def test_padding_may_crop_all_but_the_output_padding() -> None:
     found = conv_transpose(torch.ones(1, 1, 1), torch.ones(1, 1, 1), stride=[3], padding=[(2, 0)], output_padding=[2])
     assert found.tolist() == [[[0]]]
 
 
-def test_transposed_conv_of_nothing_is_zero() -> None:
+def test_transposed_conv_of_an_empty_input_is_zero() -> None:
     found = conv_transpose(torch.zeros(1, 2, 0, 3), torch.ones(2, 3, 4, 2), output_padding=(0, 0))
     assert found.shape == (1, 3, 3, 4)
     assert not found.any()
@@ -337,7 +337,7 @@ def test_pool_sum_beyond_int32() -> None:
     assert pool_sum(x, [4]).tolist() == [[[4 * ((1 << 31) - 1)]]]
 
 
-def test_operands_are_left_alone_and_may_be_strided() -> None:
+def test_operands_are_not_modified_and_may_be_strided() -> None:
     x, w = fill((2, 6, 8, 8), "int8", "random", 0), fill((4, 6, 3, 3), "int8", "random", 1)
     kept = x.clone(), w.clone()
     last = x.to(memory_format=torch.channels_last)
@@ -369,7 +369,7 @@ def test_an_accumulator_wraps_saturates_or_refuses_at_its_limit() -> None:
         (lambda: matmul(torch.ones(2, 3), torch.ones(2, 3)), "inner sizes must be equal"),
     ],
 )
-def test_misuse_is_named(call: Any, message: str) -> None:
+def test_invalid_arguments_are_refused_by_name(call: Any, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         call()
 

@@ -43,7 +43,7 @@ def test_scaled_accumulators_equal_the_recorded_codes(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", [name for name in KERNELS if "XNNPACK" not in name and "int16x8" not in name])
-def test_the_ratio_arithmetic_of_each_kernel_is_told_apart(kernel: str) -> None:
+def test_recorded_codes_identify_the_ratio_arithmetic(kernel: str) -> None:
     """Elements found in millions where another order of float32 and float64 would give another code."""
     rows = [row for row in LITERT["scaled"] if row["kernel"] == kernel]
     fitting = {ratio for ratio in RATIOS if all(codes(row, ratio) == row["codes"] for row in rows)}

@@ -186,7 +186,7 @@ def test_conv_ratio_is_a_float64_product(variant: Variant) -> None:
     assert (made.mantissa.tolist(), made.shift.tolist()) == (mantissas.double().tolist(), shifts.tolist())
 
 
-def test_a_family_names_its_variant() -> None:
+def test_requantization_can_be_set_per_family() -> None:
     two = platform("exact").model_copy(update={"requantize": {"default": "exact", "matmul": "q15_half_up"}})
     assert rescale(two, "conv", SCALES, 0.7, 8).variant == "exact"
     made = rescale(two, "matmul", SCALES[:1], 0.7, 16)

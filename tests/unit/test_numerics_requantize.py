@@ -101,7 +101,7 @@ def test_integer_variants_are_the_literal_algorithms(variant: Variant, ratio: fl
 
 
 def test_variants_differ_on_ties() -> None:
-    """The variants are told apart: a test that could not fail would prove nothing."""
+    """If two variants never differed, tests could not distinguish them."""
     acc, ratio, out = torch.arange(-(1 << 15), 1 << 15), 2.0**-6, output("int16", 1)
     fixed: list[Variant] = ["q31_single", "q31_double", "q31_half_up"]
     found = [requantize(acc, numbers(v, *fixed_point(ratio)), out) for v in fixed]
@@ -169,7 +169,7 @@ def test_exact_is_the_rounded_rational(mode: RoundingMode, mantissa: float, divi
     )
 
 
-def test_exact_decides_what_float64_cannot() -> None:
+def test_exact_rounding_decides_beyond_float64() -> None:
     """The quotient is a tie in float64 but lies 2**-60 beside it: half-up and half-down must agree."""
     mantissa, divisor = 1.0 + 2.0**-52, 2.0
     odd = torch.tensor([1, 3, -1, -3])
@@ -231,7 +231,7 @@ def test_input_is_not_written_to() -> None:
         assert acc.tolist() == [3.0, 5.0]
 
 
-def test_misuse_is_named() -> None:
+def test_invalid_arguments_are_refused_by_name() -> None:
     per_channel = numbers("f32_even", [0.5, 0.25])
     with pytest.raises(GraphError, match="channel_axis must say"):
         requantize(torch.ones(1, 2), per_channel, output())
@@ -293,7 +293,7 @@ VECTORS = json.loads((ROOT / "cases/reference/tpulang_requant.json").read_text()
 TPULANG_MODES: list[IntegerMode] = ["q31_wrapping_left", "q31_wrapping", "integer_multiplier_shift"]
 
 
-def test_every_tpulang_vector_holds() -> None:
+def test_requantization_equals_every_tpulang_vector() -> None:
     assert len(VECTORS) == 98
     for vector in VECTORS:
         kind = dtype(vector["out_dtype"])
@@ -359,7 +359,7 @@ def requant_int(x: int, mul: int, shift: int, offset: int, mode: int, rounding: 
     return (rounded_shift(y, -shift, rounding) if shift < 0 else y) + offset
 
 
-def test_tpulang_in_every_mode_rounding_format_and_shift_is_the_source_restated() -> None:
+def test_tpulang_requantization_equals_its_source_in_every_mode() -> None:
     rng = random.Random(8)
     x = torch.tensor(EDGES + [rng.randrange(-(1 << 20), 1 << 20) for _ in range(40)])
     for mode, variant in enumerate(TPULANG_MODES):

@@ -53,7 +53,7 @@ def test_tensor_and_scalar_agree_on_hard_values(mode: RoundingMode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_integers_infinities_and_nan_stay(mode: RoundingMode) -> None:
+def test_rounding_keeps_integers_infinities_and_nan(mode: RoundingMode) -> None:
     values = doubles([-7.0, 0.0, 2.0**52, float("inf"), float("-inf")])
     assert torch.equal(round_tensor(values, mode), values)
     assert bool(round_tensor(doubles([float("nan")]), mode).isnan().all())
@@ -104,7 +104,7 @@ def test_shift_by_tensor_beyond_63_and_to_the_left() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_scalar_refuses_what_has_no_integer(bad: float) -> None:
+def test_round_scalar_refuses_nan_and_infinity(bad: float) -> None:
     with pytest.raises(GraphError, match="cannot be rounded"):
         round_scalar(bad, "half_even")
 

@@ -44,7 +44,7 @@ def error(values, low, high, codes):
     return float(((config.quantize(values.double()) - values.double()) ** 2).sum())
 
 
-def test_minmax_is_the_extremes_of_all_batches_and_of_each_channel():
+def test_minmax_returns_extremes_over_batches_and_per_channel():
     first, second = torch.tensor([[1.0, -2.0], [3.0, 0.5]]), torch.tensor([[4.0, 0.0], [-1.0, 0.25]])
     assert found("minmax", ZERO_POINT, first, second) == [-2.0, 4.0]
     assert found("minmax", Codes(-127, 127, symmetric=True, axis=1), first, second) == [[-1.0, -2.0], [4.0, 0.5]]
@@ -91,7 +91,7 @@ def test_kl_clips_a_long_tail_and_keeps_a_plain_shape():
     assert flat[1] > 0.9
 
 
-def test_isotone_keeps_the_first_two_apart():
+def test_isotone_keeps_the_two_largest_distinct():
     """Rows whose two largest are close: the extremes' scale merges them, the chosen one does not."""
     rows = torch.stack([torch.tensor([-80.0, 0.0, 1.0 + i / 100, 1.3 + i / 100]) for i in range(10)])
     low, high = found("isotone", SIGNED, rows)
@@ -120,13 +120,13 @@ def test_strategies_of_the_compass_flow_are_observers_too():
         ("mse", Codes(-127, 127, symmetric=True, axis=0), "one range"),
     ],
 )
-def test_what_does_not_go_together_is_refused(name, codes, text):
+def test_incompatible_observers_are_refused(name, codes, text):
     with pytest.raises(ValueError, match=text):
         observer(name, codes)
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_every_observer_refuses_what_has_no_range(name):
+def test_every_observer_refuses_values_without_a_range(name):
     with pytest.raises(GraphError, match="no batch"):
         observer(name, SIGNED).ends()
     with pytest.raises(GraphError, match=r"NaN|nothing to compare"):
@@ -163,7 +163,7 @@ def test_the_default_is_int8_and_named():
     assert (w.num_of_bits, w.quant_min, w.quant_max, w.policy) == (8, -127, 127, INT8.weights)
 
 
-def test_an_operation_of_which_nothing_is_quantized_is_an_error():
+def test_an_operation_without_quantized_tensors_is_an_error():
     graph = network()
     ints = dispatch_graph(graph, dispatching_table={n.name: "ort" if n.name == "flat" else "fp32" for n in graph.nodes})
     wide = [graph.tensor(name) for name in ("m", "f")]
@@ -219,7 +219,7 @@ def test_gradients_of_a_learned_step_by_hand():
     assert step.scale.grad.item() == pytest.approx(by_hand)
 
 
-def test_a_learned_step_per_channel_adds_up_each_channel():
+def test_a_learned_step_per_channel_sums_gradients_per_channel():
     config = learned(P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL, [0.5, 2.0], channel_axis=1)
     step, x = LearnedStep(config), torch.tensor([[0.3, 3.0], [10.0, 100.0]])
     step(x, config).sum().backward()
@@ -227,7 +227,7 @@ def test_a_learned_step_per_channel_adds_up_each_channel():
     assert step.scale.grad.tolist() == pytest.approx(expected)
 
 
-def test_training_a_step_lowers_the_error_and_never_turns_it_round():
+def test_training_a_step_lowers_the_error_and_keeps_it_positive():
     graph = quantize_graph(dispatch_graph(network()), [[numbers(4, 3, 8, 8, seed=1)]], Setting(activations=SYMMETRIC))
     config = graph.node("conv").parameters.output_quantization_config[0]
     config.scale = config.scale * 40
@@ -259,7 +259,7 @@ def test_a_step_that_cannot_be_learned_is_refused():
     "policy", [SYMMETRIC, P.PER_TENSOR | P.LINEAR | P.ASYMMETRICAL, P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL]
 )
 @pytest.mark.parametrize("bits", [2, 8, 16])
-def test_values_in_float32_are_those_of_the_codes(policy, bits):
+def test_float32_values_equal_those_of_the_codes(policy, bits):
     """The quick way rounds as often as the exact one: its products of codes and scales have fewer bits than float64."""
     config = create_default_quant_config(
         policy=policy, num_of_bits=bits, channel_axis=1 if P.PER_CHANNEL in policy else None
@@ -276,8 +276,8 @@ def test_values_in_float32_are_those_of_the_codes(policy, bits):
         assert torch.equal(config.quantize(given), expected)
 
 
-def test_a_changed_scale_counts_at_once():
-    """Also where the constants of a graph were quantized before, and where a scale is changed in place."""
+def test_a_changed_scale_takes_effect_immediately():
+    """This includes constants that were quantized before, and scales that are changed in place."""
     graph = quantize_graph(dispatch_graph(network()), [[numbers(4, 3, 8, 8, seed=1)]])
     executor, x = TorchExecutor(graph), numbers(2, 3, 8, 8, seed=2)
     for config in graph.node("conv").parameters.input_quantization_config[:2]:

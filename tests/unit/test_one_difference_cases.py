@@ -21,7 +21,7 @@ def target(op, scheme, platform):
 
 
 @pytest.mark.parametrize("op", SESSION.library.specs)
-def test_each_differs_from_the_first_in_one_thing(op):
+def test_each_case_differs_from_the_first_in_one_respect(op):
     for found in map(one_difference_cases, SESSION.all_targets(SESSION.library.spec(op))):
         first = found[0]
         assert found[-1] == first
@@ -68,14 +68,14 @@ def failing(where, changed):
         ("relu", lambda x, _: float(x.scale)),
     ],
 )
-def test_a_table_that_is_kept_under_too_short_a_key_is_found(op, key):
+def test_a_table_cached_under_an_incomplete_key_is_found(op, key):
     where = target(op, "a8", "ideal")
     forward = REGISTRY.built_in(op, "quantized", "ideal").function
     assert not failing(where, kept(forward, lambda *_: object()))
     assert failing(where, kept(forward, key))
 
 
-def test_a_bias_that_is_kept_from_the_last_call_is_found():
+def test_a_bias_kept_from_the_previous_call_is_found():
     where = target("fully_connected", "w8a8", "ideal")
     forward, known = REGISTRY.built_in("fully_connected", "quantized", "ideal").function, {}
 
@@ -89,7 +89,7 @@ def test_a_bias_that_is_kept_from_the_last_call_is_found():
 
 
 @pytest.mark.parametrize(("op", "name", "digits"), [("pad", "value", 1), ("resize_nearest", "rounding", 5)])
-def test_an_attribute_that_is_kept_under_too_short_a_key_is_found(op, name, digits):
+def test_an_attribute_cached_under_an_incomplete_key_is_found(op, name, digits):
     where = [t for t in SESSION.all_targets(SESSION.library.spec(op)) if t.platform.platform == "ideal"]
     forward, known = REGISTRY.built_in(op, "quantized", "ideal").function, {}
 

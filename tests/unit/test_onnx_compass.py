@@ -42,7 +42,7 @@ def network(batch: int | str = 2) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_other_order_of_axes_has_the_same_numbers(seed: int) -> None:
+def test_channels_last_form_gives_the_same_numbers(seed: int) -> None:
     builder, model = without_choices(seed)
     feeds = {"x": torch.from_numpy(builder.whole(*builder.shape))}
     made = registry_form(from_model(model), feeds)
@@ -69,7 +69,7 @@ def test_a_chain_of_layers_is_transposed_once_on_each_side() -> None:
     ]
 
 
-def test_what_is_written_is_read_back_as_the_same_network() -> None:
+def test_a_written_network_reads_back_the_same() -> None:
     made = registry_form(from_model(network()))
     text, blob = compass.to_bytes(compass.foreign(channels_last(made, specs()), specs()))
     again = compass.native(compass.from_bytes(text, blob), specs())

@@ -40,7 +40,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reference_gives_the_same(name):
+def test_results_equal_the_onnx_reference(name):
     op, feeds, opset, attrs = CASES[name]
     file = model(op, feeds, opset, attrs)
     (wanted,) = ReferenceEvaluator(file).run(None, feeds)
@@ -49,7 +49,7 @@ def test_the_reference_gives_the_same(name):
     assert np.array_equal(found.numpy(), wanted)
 
 
-def test_a_logarithm_of_integers_is_an_integer_where_the_opset_has_it():
+def test_log_of_integers_is_an_integer_if_the_opset_allows():
     """Of opset 18; the reference of onnx before 1.23 makes a float of it, later ones refuse it, as opset 28 does."""
     file = model("ReduceLogSum", {"a": np.array(7)}, 18, {"keepdims": 0})
     (found,) = TorchExecutor(from_model(file), platform="fp32").forward({"a": np.array(7)})
@@ -69,7 +69,7 @@ def test_windows_of_no_channels_have_no_channels(op):
     assert TorchExecutor(from_model(file), platform="fp32").forward(feeds)[0].shape == (2, 0, 2, 2)
 
 
-def test_scales_along_an_axis_that_is_not_there_are_refused():
+def test_scales_along_a_missing_axis_are_refused():
     codes = helper.make_tensor_value_info("a", TensorProto.INT8, [])
     kept = [helper.make_tensor("s", TensorProto.FLOAT, [3], [0.5, 0.25, 1.0])]
     node = helper.make_node("DequantizeLinear", ["a", "s"], ["y"], name="n", axis=-4)
@@ -80,7 +80,7 @@ def test_scales_along_an_axis_that_is_not_there_are_refused():
         TorchExecutor(from_model(file), platform="fp32").forward([np.array(3, np.int8)])
 
 
-def test_a_window_wider_than_all_channels_takes_no_longer_than_they_do():
+def test_lrn_with_a_huge_window_stays_fast():
     feeds = {"a": floats(1, 3, 2, 2)}
     file = model("LRN", feeds, 13, {"size": 2**30, "alpha": 2.0**30})
     (found,) = TorchExecutor(from_model(file), platform="fp32").forward(feeds)

@@ -108,7 +108,7 @@ class Chain:
 
 @settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), size=st.integers(5, 12))
-def test_a_qlinear_model_has_the_codes_of_the_runtimes_integer_kernels(seed, size):
+def test_a_qlinear_model_equals_the_runtime_integer_kernels(seed, size):
     chain = Chain(seed, size)
     model = chain.model()
     x = chain.codes(0, 256, chain.first, np.uint8)
@@ -133,7 +133,7 @@ def drawn_model(seed, nodes):
 
 @settings(max_examples=20, deadline=None, database=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), nodes=st.integers(5, 30))
-def test_a_qdq_model_has_the_codes_of_the_runtime(tmp_path_factory, seed, nodes):
+def test_a_qdq_model_equals_the_runtime(tmp_path_factory, seed, nodes):
     builder, model = drawn_model(seed, nodes)
     x = torch.from_numpy(builder.whole(*builder.shape))
     graph = from_model(model)
@@ -147,7 +147,7 @@ def test_a_qdq_model_has_the_codes_of_the_runtime(tmp_path_factory, seed, nodes)
             assert torch.equal(got, torch.from_numpy(want)), name
 
 
-def test_what_has_an_integer_function_does_not_run_in_float():
+def test_nodes_with_an_integer_function_run_on_integers():
     quantized = quantize_graph(dispatch_graph(from_model(network())), [torch.from_numpy(whole((2, 3, 8, 8), 5))])
     made = integer_graph(quantized)
     executor = IntegerExecutor(made)
@@ -155,7 +155,7 @@ def test_what_has_an_integer_function_does_not_run_in_float():
     assert {t.dtype.name for t in made.tensors.values()} == {"int8", "int32"}
 
 
-def test_weights_that_are_transposed_have_the_codes_of_the_file():
+def test_transposed_weights_keep_the_codes_of_the_file():
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Gemm", ["m", "v", "b"], ["y"])]
     normal = (
         torch.randn(4, 5, generator=torch.Generator().manual_seed(1)),
@@ -183,7 +183,7 @@ def test_every_integer_node_of_generated_graphs_stays_inside_its_enclosure(platf
         assert [row for row in rows if row.status != "pass"] == []
 
 
-def test_a_relu_that_codes_say_anyway_is_taken_out():
+def test_a_relu_implied_by_unsigned_codes_is_removed():
     """Unsigned codes with zero point 0 hold nothing below zero: the convolution saturates there."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "zero"], ["a"]),
@@ -224,7 +224,7 @@ def test_parameters_of_qlinear_operators_are_on_the_tensors():
     assert int(made.zero_point) == int(chain.constants[node.input[7]])
 
 
-def test_a_tensor_that_is_read_as_it_is_too_keeps_both_forms():
+def test_a_tensor_also_read_unquantized_keeps_both_forms():
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("QuantizeLinear", ["r", "s"], ["q"]),
@@ -323,7 +323,7 @@ def tied(op, kind, operands, **attrs):
         ("GlobalAveragePool", "a", {}),
     ],
 )
-def test_ties_are_rounded_before_the_zero_point_is_added_as_the_file_says(op, operands, attrs, kind):
+def test_ties_are_rounded_before_the_zero_point_is_added(op, operands, attrs, kind):
     """A fused kernel rounds after it: half of a sum's codes were one off, in graphs that the runtime does not fuse."""
     made = tied(op, kind, operands, **attrs)
     codes = (np.arange(96).reshape(2, 1, 2, 4, 6) * 29 % 41).astype(kind)

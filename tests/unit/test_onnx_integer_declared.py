@@ -98,8 +98,8 @@ WIDE_FACTORS = (
     ],
     ids=["matmul", "mul"],
 )
-def test_sixteen_bits_stay_float_where_the_platform_has_eight(parts, x, code, text):
-    """They wrapped in 32 bits: -14177 and 0. In float between quantizations they are what ONNX Runtime gives."""
+def test_sixteen_bit_nodes_stay_float_on_8_bit_platforms(parts, x, code, text):
+    """Their sums wrapped in 32 bits (-14177 and 0); in float they equal ONNX Runtime."""
     made = model(*parts, x.shape)
     (why,) = agrees(made, x, ["fully_connected" if "MatMul" in str(made) else "mul"]).reasons.values()
     assert text in why
@@ -141,7 +141,7 @@ def test_a_weight_that_is_transposed_keeps_its_own_scale_beside_a_bias():
     assert float(node.parameters.constants["weight"].params.scale) == 0.125
 
 
-def test_the_codes_of_a_weight_that_was_rearranged_are_not_shown():
+def test_codes_of_a_transposed_weight_are_not_shown():
     """Their name led to a constant that is gone: a KeyError."""
     nodes = [
         *quantized("x", "x", "d"),
@@ -158,7 +158,7 @@ def test_the_codes_of_a_weight_that_was_rearranged_are_not_shown():
 
 
 @pytest.mark.parametrize("op", ["Identity", "Dropout"])
-def test_a_second_quantization_behind_what_passes_values_on_is_kept(op):
+def test_a_second_quantization_after_identity_or_dropout_is_kept(op):
     """Consumers read the first one's codes, and their own scale was lost."""
     between = [helper.make_node(op, ["d"], ["i"]), *quantized("i", "i", "e")]
     nodes = [*quantized("x", "x", "d"), *between, read("w", "v"), helper.make_node("MatMul", ["e", "v"], ["f"])]
@@ -173,7 +173,7 @@ def test_a_second_quantization_behind_what_passes_values_on_is_kept(op):
     )
 
 
-def test_a_constant_that_is_quantized_twice_has_the_values_of_both():
+def test_a_constant_quantized_twice_is_rounded_twice():
     nodes = [
         *quantized("x", "x", "d"),
         read("w", "v"),
@@ -220,7 +220,7 @@ X = np.array([[[[1.0, 2.5], [-1.0, 0.0]]]], np.float32)
         (0.25, [2**31 - 1, -5], ["conv2d"], "declares an accumulator of 32 bits"),
     ],
 )
-def test_a_bias_that_the_sums_cannot_hold_leaves_its_node_in_float(scale, codes, floats, why):
+def test_a_bias_beyond_the_accumulator_keeps_its_node_float(scale, codes, floats, why):
     executor = agrees(biased(scale, codes), X, floats)
     assert all(why in text for text in executor.reasons.values())
 
@@ -239,7 +239,7 @@ def test_a_bias_that_the_sums_cannot_hold_leaves_its_node_in_float(scale, codes,
     ],
     ids=["weights", "activations", "signs"],
 )
-def test_bits_and_signs_are_the_platforms(x, w, y, why):
+def test_weights_of_undeclared_bits_or_sign_stay_float(x, w, y, why):
     made = model(*with_weight("Conv", [[[[3]]], [[[-2]]]], x, w, y), [1, 1, 2, 2])
     (found,) = agrees(made, X, ["conv2d"]).reasons.values()
     assert re.search(why, found)
@@ -252,7 +252,7 @@ def test_asymmetric_weights_are_a_scheme_that_graphs_may_bring():
     assert "'v' has weights of uint8" in why
 
 
-def test_what_is_not_a_number_has_the_smallest_code():
+def test_nan_is_quantized_to_the_smallest_code():
     """As ONNX Runtime has it, whatever the format."""
     nodes, constants = with_weight("Div", [0, 5, 0], (1.0, 0, "int8"), (1.0, 0, "int8"), (1.0, 7, "int8"))
     made, x = model(nodes, constants, [3]), np.array([0, 10, 5], np.float32)
@@ -262,8 +262,8 @@ def test_what_is_not_a_number_has_the_smallest_code():
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
-def test_the_executor_refuses_whoever_made_the_graph():
-    """A graph whose parameters were widened by hand: no path around `integer_graph` runs what is not declared."""
+def test_the_executor_refuses_undeclared_parameters():
+    """Parameters that were changed by hand are refused also without `integer_graph`."""
     graph = integer_graph(from_model(biased(0.25, [3, -5])))
     assert IntegerExecutor(graph).floats == []
     node = next(node for node in graph.nodes if node.op == "conv2d")

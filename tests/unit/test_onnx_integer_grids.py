@@ -105,7 +105,7 @@ def test_weights_with_a_scale_for_each_input_channel_stay_float(shape, biased):
 @pytest.mark.parametrize(
     ("value", "zero", "moved"), [(-1.0, 0, False), (-1.0, 8, True), (0.25, 0, True), (0.3, 0, False)]
 )
-def test_a_pad_keeps_to_the_codes_of_its_operand_only_where_its_value_has_one(value, zero, moved):
+def test_a_pad_runs_on_codes_only_if_its_value_has_one(value, zero, moved):
     nodes = [
         helper.make_node("DequantizeLinear", ["w", "ws"], ["v"]),
         helper.make_node("Conv", ["d", "v"], ["c"]),

@@ -57,7 +57,7 @@ def agrees(made, ops, outputs="y"):
     return executor
 
 
-def test_an_operator_without_a_spec_leaves_the_rest_on_integers():
+def test_an_operator_without_a_spec_keeps_others_on_integers():
     nodes = [
         *qdq("x", "a"),
         node("Shrink", "a", "f", bias=0.25, lambd=0.5),
@@ -80,13 +80,13 @@ def test_a_graph_without_any_integer_function_runs_in_float():
 
 
 @pytest.mark.parametrize("form", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2])
-def test_activations_of_8_bit_floats_are_nodes_of_their_own(form):
+def test_float8_activations_are_separate_nodes(form):
     zero = helper.make_tensor("zf", form, [], [0.0])
     nodes = [*qdq("x", "a", "s2", "zf"), node("Relu", "a", "r"), *qdq("r", "y")]
     agrees(model(nodes, {"zf": zero}), ["QuantizeLinear", "DequantizeLinear"])
 
 
-def test_codes_that_others_read_are_made():
+def test_codes_that_other_nodes_read_are_computed():
     """By other parameters, as integers, and as an output."""
     nodes = [*qdq("x", "a"), node("DequantizeLinear", "a_q s2 z2", "b"), node("Add", "a b", "f"), *qdq("f", "y")]
     nodes += [node("Cast", "a_q", "i", to=TensorProto.INT32), node("MatMulInteger", "a_q wc z", "p")]
@@ -117,8 +117,8 @@ def test_bodies_of_control_flow_read_quantized_values_around_them(positive):
     agrees(model(nodes, {"c": np.float32(0)}), ["QuantizeLinear", "If"])
 
 
-def test_two_nodes_of_control_flow_have_bodies_of_their_own():
-    """Each was run with the bodies of both, which read tensors that only the other has."""
+def test_two_control_flow_nodes_have_separate_bodies():
+    """Each was run with the bodies of both, although only one of them has the tensors that a body reads."""
     body = {
         "then_branch": branch("then", [node("Relu", "a", "u")]),
         "else_branch": branch("other", [node("Neg", "a", "v")]),
@@ -143,7 +143,7 @@ def test_codes_in_blocks_of_computed_values_are_kept():
     agrees(model(nodes, {"sb": scales, "zb": zeros}), ["QuantizeLinear", "DequantizeLinear"])
 
 
-def test_what_no_kernel_runs_is_refused_by_name():
+def test_a_node_without_any_kernel_is_refused_by_name():
     nodes = [*qdq("x", "a"), node("Nothing", "a", "f"), *qdq("f", "y")]
     made = model(nodes)
     made.graph.node[2].domain = "their.own"
@@ -153,7 +153,7 @@ def test_what_no_kernel_runs_is_refused_by_name():
         integer_graph(from_model(made))
 
 
-def test_outputs_that_nobody_names_are_the_models_own():
+def test_default_outputs_are_those_of_the_model():
     """Codes are codes, and an output that stands twice is given twice, though both are one tensor on integers."""
     nodes = [*qdq("x", "a"), node("Relu", "a", "r"), *qdq("r", "y")]
     made = model(nodes, outputs="y_q y a_q", types=(TensorProto.UINT8, TensorProto.FLOAT, TensorProto.UINT8))
@@ -164,7 +164,7 @@ def test_outputs_that_nobody_names_are_the_models_own():
         np.testing.assert_array_equal(own.numpy(), expected)
 
 
-def test_a_graph_is_made_on_the_codes_that_it_reads():
+def test_a_graph_may_take_codes_as_inputs():
     """Codes given as `inputs` were taken for real numbers, and the graph was refused."""
     given = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, None])
     made = model([node("DequantizeLinear", "x s z", "a"), node("Relu", "a", "r"), *qdq("r", "y")])
@@ -260,7 +260,7 @@ def test_each_row_of_each_batch_of_a_product_has_its_own_parameters():
 
 @pytest.mark.parametrize("move", ["Transpose", "Unsqueeze", "Flatten"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_codes_of_several_scales_that_are_moved_have_the_scales_of_their_reader(move, axis):
+def test_moved_per_channel_codes_use_the_scales_of_their_reader(move, axis):
     """The scales moved along with transposed codes, although their reader has them along the axis of its own operand."""
     first = node("QuantizeLinear", "x t o", "q", axis=axis)
     last = node("DequantizeLinear", "m t o", "y", axis=axis + (move == "Unsqueeze"))

@@ -32,7 +32,7 @@ def test_operator_passes_its_node_tests(operator):
     assert [f for f in findings if f.outcome != "passed" and f.test.name not in refused] == []
 
 
-def test_a_planted_error_is_a_wrong_answer_that_the_command_names(monkeypatch, capsys):
+def test_the_command_names_a_planted_error(monkeypatch, capsys):
     sinh = next(test for test in node_tests() if test.name == "test_sinh")
     assert run(sinh).outcome == "passed"
     monkeypatch.setattr(KERNELS["Sinh"], "own", lambda x: x.cosh())
@@ -65,7 +65,7 @@ LATER = {
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS))
-def test_kernel_takes_every_attribute_of_every_version(name):
+def test_a_kernel_accepts_every_attribute_of_every_version(name):
     domain, _, operator = name.rpartition("::")
     versions = [s for s in defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, operator)]
     newest_before_seven = max((s.since_version for s in versions if s.since_version <= 7), default=0)
@@ -124,13 +124,13 @@ def test_same_padding_follows_the_shape_of_every_call():
     ("op", "attrs", "expected"),
     [("Softmax", {"axis": 1}, [[0.125] * 4] * 2), ("Softmax", {"axis": -1}, [[0.25] * 4] * 2)],
 )
-def test_softmax_of_an_old_opset_is_one_of_rows(op, attrs, expected):
+def test_softmax_of_an_old_opset_flattens_to_rows(op, attrs, expected):
     model = one_node(op, {"x": (TensorProto.FLOAT, [1, 2, 4])}, opset=11, **attrs)
     (y,) = QuantizerBackend.prepare(model).run([np.zeros((1, 2, 4), np.float32)])
     np.testing.assert_array_equal(y[0], np.array(expected, np.float32))
 
 
-def test_what_is_not_supported_is_refused_not_answered():
+def test_an_unsupported_activation_is_refused():
     model = one_node(
         "LSTM",
         {"x": (TensorProto.FLOAT, [1, 1, 1]), "w": (TensorProto.FLOAT, [1, 4, 1]), "r": (TensorProto.FLOAT, [1, 4, 1])},
@@ -156,8 +156,8 @@ def integers(name, *values):
 
 
 @pytest.mark.parametrize(("start", "end", "expected"), [(-6, -9, [-3]), (-5, -(2**63), [-3]), (9, 1, [3, 0.5])])
-def test_going_back_a_slice_starts_within_the_axis(start, end, expected):
-    """The standard moves a start before the first element to the first; numpy takes nothing."""
+def test_a_backward_slice_starts_within_the_axis(start, end, expected):
+    """The standard moves a start before the first element to the first; numpy returns nothing."""
     bounds = [integers("s", start), integers("e", end), integers("a", 1), integers("t", -1)]
     np.testing.assert_array_equal(ran(one_node("Slice", {"x": FLOATS}, constants=bounds), ROW), [expected])
 
@@ -195,7 +195,7 @@ def test_a_window_one_step_longer_than_the_axis_gives_an_empty_result(op, attrs)
         ran(torn, np.array([[[1, 3]]], np.float32))  # shape inference finds one window, the reference none
 
 
-def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():
+def test_a_resize_cropped_to_one_element_takes_the_middle():
     """Of places 0 to 3 the region from 1/3 to 2/3 is [1, 2], whose middle lies between -0.5 and 0.5."""
     roi = helper.make_tensor("r", TensorProto.FLOAT, [4], [0, 1 / 3, 1, 2 / 3])
     scales = helper.make_tensor("s", TensorProto.FLOAT, [2], [1, 0.25])
@@ -210,7 +210,7 @@ def test_cropped_to_one_element_a_resize_takes_the_middle_of_the_region():
     assert abs(float(ran(model, np.array([[0, 2, 4, 9]], np.float32)).reshape(())) - 3) < 1e-6
 
 
-def test_a_transposed_convolution_whose_pads_leave_nothing_is_refused_by_name():
+def test_a_transposed_convolution_without_output_is_refused_by_name():
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1, 1, 1], [1.0])
     model = one_node("ConvTranspose", {"x": (TensorProto.FLOAT, [1, 1, 2])}, constants=[weight], pads=[1, 2])
     with pytest.raises(QuantizerError, match=r"pads \[1, 2\] of \[2\]: must leave something"):
@@ -218,7 +218,7 @@ def test_a_transposed_convolution_whose_pads_leave_nothing_is_refused_by_name():
 
 
 @pytest.mark.parametrize("known", [24, 99])
-def test_an_opset_that_the_kernels_do_not_know_is_refused_by_name_whatever_onnx_is_installed(monkeypatch, known):
+def test_an_opset_unknown_to_the_kernels_is_refused_by_name(monkeypatch, known):
     monkeypatch.setattr(defs, "onnx_opset_version", lambda: known)
     for opset in (NEWEST + 1, 200):
         model = one_node("Relu", {"x": FLOATS}, opset=opset)
@@ -227,7 +227,7 @@ def test_an_opset_that_the_kernels_do_not_know_is_refused_by_name_whatever_onnx_
             QuantizerBackend.prepare(model)
 
 
-def test_an_opset_that_the_installed_onnx_does_not_know_asks_for_a_later_one(monkeypatch):
+def test_an_opset_unknown_to_onnx_asks_for_a_later_onnx(monkeypatch):
     monkeypatch.setattr(defs, "onnx_opset_version", lambda: 24)
     with pytest.raises(UnsupportedError, match=r"^model: opset 25: the installed onnx [\d.]+ knows opsets up to 24\. "):
         QuantizerBackend.prepare(one_node("Relu", {"x": FLOATS}, opset=25))
@@ -240,7 +240,7 @@ def test_an_opset_that_the_installed_onnx_does_not_know_asks_for_a_later_one(mon
         ({}, 2, "Relu-14: 2 operands: this kernel takes 1 at most."),
     ],
 )
-def test_what_a_later_version_of_an_operator_adds_is_refused_by_name(attrs, operands, said):
+def test_additions_of_later_operator_versions_are_refused_by_name(attrs, operands, said):
     node = Node("n", "Relu", ("x",) * operands, ("y",), attrs, extra={"since": 14})
     context = Context(Graph("g", (node,), {}, (), ()), torch.device("cpu"))
     with pytest.raises(UnsupportedError) as caught:
@@ -253,7 +253,7 @@ def attention_model(**attrs):
     return one_node("Attention", given | {"mask": (TensorProto.FLOAT, [2, 2])}, opset=23, **attrs)
 
 
-def test_attention_caps_scores_before_the_mask_and_gives_zeros_where_all_is_masked():
+def test_attention_caps_scores_before_masking():
     q, k, v = 3 * np.sin(np.arange(24, dtype=np.float32) ** 2).reshape(3, 1, 1, 2, 4)
     mask = np.array([[0, -np.inf], [-np.inf, -np.inf]], np.float32)
     y = ran(attention_model(softcap=1.0), q, k, v, mask)
@@ -266,7 +266,7 @@ def test_attention_caps_scores_before_the_mask_and_gives_zeros_where_all_is_mask
     np.testing.assert_allclose(ran(attention_model(softcap=1.0), q, k, v, both)[0, 0], expected, rtol=1e-5)
 
 
-def test_a_window_of_attention_hides_what_is_farther():
+def test_an_attention_window_masks_distant_positions():
     q = np.zeros((1, 1, 5, 4), np.float32)
     v = np.arange(20, dtype=np.float32).reshape(1, 1, 5, 4)
     y = attention(

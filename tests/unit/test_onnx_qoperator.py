@@ -76,7 +76,7 @@ class Graph(Chain):
 
 @settings(max_examples=25, deadline=None, database=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), size=st.integers(5, 12))
-def test_a_qoperator_model_has_the_runtimes_codes(seed, size):
+def test_a_qoperator_model_equals_the_runtime(seed, size):
     graph = Graph(seed, size)
     if not graph.nodes:
         return
@@ -127,7 +127,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_operator_has_the_runtimes_result(name):
+def test_an_operator_equals_the_runtime(name):
     op, inputs, constants, shape, attrs, out = CASES[name]
     model = one(op, inputs, constants, shape, attrs, out)
     x = torch.randint(0, 256, shape, generator=torch.Generator().manual_seed(1)).to(torch.uint8)
@@ -152,7 +152,7 @@ def test_parameters_of_every_operand_are_on_its_tensor():
     assert graph.tensor("b").qparams.scale.tolist() == pytest.approx([0.005, 0.01, 0.015])
 
 
-def test_forms_that_the_standard_cannot_say_are_refused():
+def test_forms_outside_the_standard_are_refused():
     pool = one("QLinearGlobalAveragePool", ["x", "s", "z", "t", "u"], TO, [2, 4, 5, 3], {"channels_last": 1})
     with pytest.raises(UnsupportedError, match=r"\(QLinearGlobalAveragePool\): channels_last=1"):
         from_model(pool)
@@ -181,7 +181,7 @@ def test_damaged_bytes_are_named_errors_through_the_integer_graph(seed):
         assert str(err)
 
 
-def test_a_small_file_that_asks_for_a_giant_tensor_is_refused_before_it_is_made():
+def test_a_giant_tensor_is_refused_before_allocation():
     sizes = numpy_helper.from_array(np.array([0, 0, 0, 1 << 50], np.int64), "p")
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, None]) for name in "xy"]
     node = helper.make_node("Pad", ["x", "p"], ["y"], name="far")

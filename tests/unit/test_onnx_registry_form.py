@@ -54,7 +54,7 @@ def forms(test):
 
 
 @pytest.mark.parametrize("operator", sorted(FORMS))
-def test_registry_form_passes_the_node_tests_of(operator):
+def test_registry_form_passes_the_onnx_node_tests(operator):
     passed = 0
     for test in (test for test in node_tests() if test.operator == operator):
         try:
@@ -131,7 +131,7 @@ def test_a_constant_of_a_composed_node_keeps_the_shape(shape):
     assert made.tensor("y").shape == tuple(shape)
 
 
-def test_an_operand_that_is_provided_on_counts_under_both_names():
+def test_an_operand_passed_through_is_the_same_tensor():
     """A slice that takes all is its operand: a product of both reads one tensor twice."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
@@ -158,7 +158,7 @@ def test_every_node_without_a_spec_is_named_in_one_error():
 
 
 def test_a_number_that_is_computed_does_not_become_an_attribute():
-    """Zeros are fed where none are given: a bound read from them would be wrong for every other input."""
+    """Missing inputs are fed zeros: a bound read from them would be wrong for other inputs."""
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
         helper.make_node("Clip", ["x", "", "m"], ["y"], name="cut"),

@@ -50,7 +50,7 @@ def both(x: Array, order: list[str], given: Array, opset: int = 13, **attrs: Any
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
 @pytest.mark.parametrize("kind", RESIZED)
-def test_integers_are_those_of_onnx_runtime(kind: str, dtype: str) -> None:
+def test_resized_integers_equal_onnx_runtime(kind: str, dtype: str) -> None:
     shape, wanted = RESIZED[kind]
     for mode in MODES:
         ours, theirs = both(
@@ -61,7 +61,7 @@ def test_integers_are_those_of_onnx_runtime(kind: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
 @pytest.mark.parametrize("kind", ["image", "matrix", "channels last", "volume"])
-def test_a_crop_of_integers_is_that_of_onnx_runtime(kind: str, dtype: str) -> None:
+def test_a_crop_of_integers_equals_onnx_runtime(kind: str, dtype: str) -> None:
     """Places outside have the value for extrapolation, without its fraction. It was refused."""
     shape, wanted = RESIZED[kind]
     x, resized = codes(dtype, shape), [a != b for a, b in zip(shape, wanted, strict=True)]
@@ -76,8 +76,8 @@ def test_a_crop_of_integers_is_that_of_onnx_runtime(kind: str, dtype: str) -> No
     np.testing.assert_array_equal(ours.numpy(), theirs)
 
 
-def test_no_places_of_a_crop_give_an_empty_result() -> None:
-    """A length that is floored to 0 ended in a refusal that named no reason."""
+def test_an_empty_crop_gives_an_empty_result() -> None:
+    """A length floored to 0 was refused without a reason."""
     operands = [torch.tensor([0.0, 0.2, 1.0, 0.9]), torch.tensor([1.0, 0.6])]
     attrs: dict[str, Any] = {"mode": "nearest", "since": 13, "coordinate_transformation_mode": "tf_crop_and_resize"}
     assert resize_any(torch.ones(2, 1, dtype=torch.int32), *operands, **attrs).shape == (2, 0)
@@ -110,7 +110,7 @@ def test_a_symmetric_resize_by_scales_keeps_the_middle_in_the_middle(scale: floa
 @pytest.mark.parametrize("exclude", [0, 1])
 @pytest.mark.parametrize("dtype", ["uint8", "int32"])
 @pytest.mark.parametrize("kind", ["image", "matrix", "three axes"])
-def test_an_antialiased_resize_of_integers_is_that_of_onnx_runtime(kind: str, dtype: str, exclude: int) -> None:
+def test_an_antialiased_resize_of_integers_equals_onnx_runtime(kind: str, dtype: str, exclude: int) -> None:
     shape, wanted = RESIZED[kind]
     attrs = {"antialias": 1, "exclude_outside": exclude}
     for target in (wanted, [max(1, size // 2) if i >= len(shape) - 2 else size for i, size in enumerate(shape)]):
@@ -143,7 +143,7 @@ def test_an_antialiased_resize_of_int8_is_refused() -> None:
         ([1, 1, 4, 5], [1, 1, 7, 5], {"coordinate_transformation_mode": "tf_crop_and_resize"}),
     ],
 )
-def test_what_is_not_known_is_refused(shape: list[int], wanted: list[int], attrs: dict[str, Any]) -> None:
+def test_unsupported_integer_resizes_are_refused(shape: list[int], wanted: list[int], attrs: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedError, match="Resize"):
         resize_any(
             torch.from_numpy(codes("uint8", shape)), None, None, torch.tensor(wanted), mode="linear", since=19, **attrs

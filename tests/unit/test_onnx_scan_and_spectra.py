@@ -83,7 +83,7 @@ def test_scan_of_version_8_runs_each_example_as_long_as_it_is() -> None:
     assert not rows[0, 2:].any()
 
 
-def test_scan_without_slices_gives_the_states_and_nothing() -> None:
+def test_scan_without_slices_returns_only_the_states() -> None:
     state, rows = ran(
         "Scan",
         21,
@@ -118,7 +118,7 @@ def test_stft_transforms_each_frame(window: np.ndarray | None, onesided: int) ->
 @pytest.mark.parametrize(
     ("bands", "size", "rate", "low", "high"), [(8, 16, 8192, 0.0, 4096.0), (3, 32, 8000, 100.0, 2000.0)]
 )
-def test_mel_weights_are_those_of_the_reference(bands: int, size: int, rate: int, low: float, high: float) -> None:
+def test_mel_weights_equal_the_reference(bands: int, size: int, rate: int, low: float, high: float) -> None:
     whole = [np.array(value, np.int64) for value in (bands, size, rate)]
     operands = [*whole, np.array(low, np.float32), np.array(high, np.float32)]
     (found,) = ran("MelWeightMatrix", 17, list(operands), [TensorProto.FLOAT])
@@ -173,7 +173,7 @@ UINTS = np.array([[3, 65000], [1, 7]])
     ],
     ids=["CumSum", "PRelu", "Gemm", "Shrink", "ScatterElements"],
 )
-def test_integers_without_a_sign_are_computed_modulo_their_range(
+def test_unsigned_integers_are_computed_modulo_their_range(
     op: str, opset: int, others: list[np.ndarray], attrs: dict[str, Any], wanted: np.ndarray, kind: type
 ) -> None:
     rest = [
@@ -184,13 +184,13 @@ def test_integers_without_a_sign_are_computed_modulo_their_range(
     assert np.array_equal(found, wanted.astype(kind))
 
 
-def test_the_place_of_an_extreme_of_integers_without_a_sign() -> None:
+def test_argmax_and_argmin_of_unsigned_integers() -> None:
     (found,) = ran("ArgMax", 13, [UINTS.astype(np.uint32)], [TensorProto.INT64], axis=1, keepdims=0)
     assert found.dtype == np.int64
     assert found.tolist() == [1, 1]
 
 
-def test_integers_beyond_int64_that_nothing_computes_are_refused_by_name() -> None:
+def test_uncomputed_integers_beyond_int64_are_refused_by_name() -> None:
     large = np.array([1 << 63, 1], np.uint64)
     with pytest.raises(OperationError, match=r"CumSum of torch.int64, torch.uint64: nothing computes it"):
         ran("CumSum", 14, [large, np.array(0, np.int64)], [TensorProto.UINT64])
@@ -228,7 +228,7 @@ def test_squares_of_float16_do_not_leave_the_range(
     assert half.any()
 
 
-def test_resize_leaves_an_axis_that_stays_as_it_is_untouched() -> None:
+def test_resize_does_not_change_an_axis_of_equal_size() -> None:
     x = np.array([[np.nan, 1, 2, 3], [4, 5, 6, 7]], np.float32)
     roi = np.array([0, 0, 1, 1], np.float32)
     operands = [x, roi, np.array([1, 2], np.float32)]

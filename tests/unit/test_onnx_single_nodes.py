@@ -57,7 +57,7 @@ def test_functions_of_one_element_at_the_ends_of_float32(op):
 
 @pytest.mark.parametrize("mode", ["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"])
 @pytest.mark.parametrize("seed", range(4))
-def test_bilinear_images_are_the_runtimes_to_the_last_bit_where_weights_are(mode, seed):
+def test_bilinear_images_equal_the_runtime_if_weights_are_exact(mode, seed):
     """Means of codes are ties more often than not, and a last bit was one code of the next quantization."""
     r = random.Random(seed)
     h, w = r.randint(2, 9), r.randint(2, 9)
@@ -67,7 +67,7 @@ def test_bilinear_images_are_the_runtimes_to_the_last_bit_where_weights_are(mode
     agrees("Resize", *operands, mode="linear", coordinate_transformation_mode=mode, rtol=0, atol=0)
 
 
-def test_a_hard_swish_is_the_runtimes_to_the_last_bit():
+def test_hard_swish_equals_the_runtime_bit_for_bit():
     """From 3 on it is x; a product by 6 and a quotient by 6 were not."""
     agrees("HardSwish", np.arange(-500, 500, dtype=np.float32) * np.float32(0.0137), rtol=0, atol=0)
 
@@ -75,7 +75,7 @@ def test_a_hard_swish_is_the_runtimes_to_the_last_bit():
 @pytest.mark.parametrize(
     "x", [np.float32(3), np.float32(0), np.zeros((2, 3), np.float32), np.array([0, 2, 5], np.int64)]
 )
-def test_the_indices_of_what_is_not_zero(x):
+def test_nonzero_returns_the_indices_of_nonzero_elements(x):
     agrees("NonZero", x, types=(np.int64,))
 
 
@@ -110,14 +110,14 @@ def test_inverse_functions(op):
     agrees(op, np.float32(0.5))
 
 
-def test_questions_about_numbers():
+def test_isnan_and_isinf_equal_onnx_runtime():
     agrees("IsNaN", ENDS, types=(bool,), opset=20)
     for negative in (0, 1):
         for positive in (0, 1):
             agrees("IsInf", ENDS, types=(bool,), opset=20, detect_negative=negative, detect_positive=positive)
 
 
-def test_dropout_passes_on_what_it_reads():
+def test_dropout_in_inference_returns_its_input():
     x = drawn(2, 2, 3)
     agrees("Dropout", x)
     agrees("Dropout", x, np.float32(0.3), np.array(False))
@@ -143,7 +143,7 @@ def test_reversed_sequences(batch, time):
 
 
 @pytest.mark.parametrize("axes", [[0, 2, 3], [0, 1, 2, 3], [2, 3]])
-def test_mean_and_variance_are_taken_away(axes):
+def test_mean_variance_normalization_equals_onnx_runtime(axes):
     agrees("MeanVarianceNormalization", drawn(4, 2, 3, 4, 5), rtol=2e-5, atol=1e-6, axes=axes)
 
 

@@ -22,7 +22,7 @@ def test_the_page_has_every_script() -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_a_script_ends_as_the_page_says(script: Path) -> None:
+def test_a_script_exits_as_documented(script: Path) -> None:
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=120)  # noqa: S603
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"onnxruntime {onnxruntime.__version__}, onnx "), done.stderr

@@ -96,20 +96,20 @@ def test_recorded_files_are_read(path: Path) -> None:
         ("set_qinvariant_for_start_nodes = a", ["layer numbers"]),
     ],
 )
-def test_mistakes_say_where_what_and_what_instead(line: str, words: list[str]) -> None:
+def test_cfg_mistakes_are_reported_with_place_and_remedy(line: str, words: list[str]) -> None:
     with pytest.raises(FormatError) as caught:
         parsed(line)
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "graph = a\n", "[common]\n", "\x00"])
-def test_the_first_line_is_the_section(text: str) -> None:
+def test_the_first_cfg_line_must_be_the_section(text: str) -> None:
     with pytest.raises(FormatError, match=r"must be \[Common\]"):
         parse_cfg(text, Path("opt.cfg"))
 
 
 def test_an_unknown_field_is_ignored_with_a_warning() -> None:
-    """As the original has it: a typing error is said, and the field's default holds."""
+    """As in the original: the typing error is reported, and the default applies."""
     options = parsed("activation_bit = 16", "of_nothing = 1")
     (first, second) = options.warnings
     assert "opt.cfg:4: 'activation_bit': no such field, is ignored. Did you mean 'activation_bits'?" in first
@@ -117,7 +117,7 @@ def test_an_unknown_field_is_ignored_with_a_warning() -> None:
     assert options["activation_bits"] == 8
 
 
-def test_what_is_not_acted_on_says_so() -> None:
+def test_ignored_fields_give_a_warning() -> None:
     options = parsed(
         "compat_quantized_model = true", "enable_ds = true", "ds_parameter_constant = a", "dataloader_workers = 2"
     )
@@ -136,7 +136,7 @@ def test_what_is_not_acted_on_says_so() -> None:
         "optimize_wdc_for_x2 = true",
     ],
 )
-def test_what_would_change_the_ir_and_is_not_built_is_refused(line: str) -> None:
+def test_unimplemented_fields_that_change_the_ir_are_refused(line: str) -> None:
     with pytest.raises(UnsupportedError, match=r"opt.cfg:4: .*not implemented here.*says why.*Remove the line"):
         parsed(line)
 
@@ -150,7 +150,7 @@ def test_spaces_comments_and_empty_values() -> None:
     assert "its default 8 is taken" in options.warnings[0]
 
 
-def test_metrics_have_arguments_and_are_taken_once() -> None:
+def test_metrics_take_arguments_and_are_deduplicated() -> None:
     options = parsed("metric = TopKMetric, TopKMetric(5),CosDistanceMetric(),TopKMetric(5)")
     assert options["metric"] == (("TopKMetric", ()), ("TopKMetric", ("5",)), ("CosDistanceMetric", ()))
 
@@ -163,7 +163,7 @@ def test_layers_are_found_by_number_then_type_then_name() -> None:
     assert parse_per_layer("8&<{onv}:9>", integer(8, 16)).of(LAYERS["conv1"]) == 8
 
 
-def test_files_and_fields_that_others_need(tmp_path: Path) -> None:
+def test_missing_files_and_dependent_fields_are_refused(tmp_path: Path) -> None:
     def run(*lines: str) -> None:
         path = tmp_path / "opt.cfg"
         path.write_text("\n".join(("[Common]", *lines)))
@@ -196,7 +196,7 @@ def test_files_and_fields_that_others_need(tmp_path: Path) -> None:
         read_cfg(tmp_path / "binary.cfg")
 
 
-def test_paths_start_from_the_working_directory_or_else_from_the_file(
+def test_paths_are_relative_to_the_working_directory_then_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "there").mkdir()

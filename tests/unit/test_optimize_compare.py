@@ -46,7 +46,7 @@ def test_recorded_runs_are_equal(path: Path) -> None:
     assert "codes" in found.equal_of or "compass_net" in path.parts
 
 
-def test_every_recorded_run_is_there() -> None:
+def test_every_recorded_run_exists() -> None:
     assert len(RUNS) == RECORDED
 
 
@@ -61,7 +61,7 @@ def test_only_templates_behind_a_matrix_product_differ_in_last_bits() -> None:
     assert counted(found) in ("4 of 4 equal", "0 of 4 equal, 4 more but for last bits")
 
 
-def test_without_mkl_ranges_may_be_those_of_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mkl_ranges_may_differ_as_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products added in order move the range of fc by a unit; under the recorded one all that follows is equal."""
     monkeypatch.setattr(mkl, "is_pinned", lambda: False)
     found = compare_run(NET / "plain" / "opt.cfg", LIBRARY, "net")
@@ -95,7 +95,7 @@ def test_no_more_is_forgiven_than_the_error_analysis_explains(
     assert (found.verdict == "different") == differs, found
 
 
-def test_distances_hold_what_float32_gives() -> None:
+def test_distances_bound_the_error_of_float32() -> None:
     """The float forward lies within half the distance of float64's, and the distance is some roundings alone."""
     work = after(net(), steps.read_graph)
     assert work.calibration is not None
@@ -115,7 +115,7 @@ def test_distances_hold_what_float32_gives() -> None:
         assert float(made["sig"].radius.max()) < 2.0**-12
 
 
-def test_the_table_shows_what_differs(tmp_path: Path) -> None:
+def test_the_table_shows_the_differences(tmp_path: Path) -> None:
     source = ROOT / "compass" / "conv3x3" / "pc_asym"
     for file in source.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -177,7 +177,7 @@ def after(work: Work, last: Callable[[Work], Work]) -> Work:
     return work
 
 
-def test_there_are_ten_steps_in_the_documented_order() -> None:
+def test_the_ten_steps_have_the_documented_order() -> None:
     assert [step.__name__ for step in STEPS] == [
         "read_graph",
         "forward_zeros",
@@ -256,7 +256,7 @@ def test_step_4_streams_batches() -> None:
     assert found[1]["data"].mean is None
 
 
-def test_step_4_keeps_everything_where_it_is_to_be_saved() -> None:
+def test_step_4_keeps_all_statistics_if_they_are_saved() -> None:
     found = after(net("plain", "save_statistic_info = true"), steps.gather_statistics).gathered.tensors["fc"]
     assert found.histogram is not None
     assert found.mean is not None
@@ -380,7 +380,7 @@ def test_step_10_scores_both_graphs() -> None:
     assert said[0].startswith("quantized metric: cosine similarity is 0.9999")
 
 
-def test_reading_back_gives_the_parameters_that_were_written() -> None:
+def test_written_parameters_are_read_back() -> None:
     for config in ("plain", "perlayer_cfg", "opt_config"):
         work = after(net(config), steps.quantize_layers)
         back = read_back(*compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)), LIBRARY)
@@ -429,7 +429,7 @@ def test_reading_a_cfg_twice_gives_the_same_bytes() -> None:
         (["fake_quant_scopes_for_debug = [(0,0),(6,9)]"], ["data", "sig"]),
     ],
 )
-def test_layers_run_in_floating_point_for_a_score_alone(lines: list[str], names: list[str]) -> None:
+def test_fake_quant_scopes_change_only_the_scored_graph(lines: list[str], names: list[str]) -> None:
     """The graph that is scored is that of trigger_float_op for these layers; what is written stays as it is."""
     plain, faked = (after(net("plain", *more), steps.quantize_layers) for more in ([], lines))
     kept = "disable & " + " ".join(f"<{{{name}}}:float32_preferred!>" for name in names)
@@ -444,7 +444,7 @@ def test_layers_run_in_floating_point_for_a_score_alone(lines: list[str], names:
     assert plain.scored is None
 
 
-def test_a_score_with_every_layer_in_floating_point_is_the_float_graphs() -> None:
+def test_a_score_of_only_float_layers_equals_the_float_graph() -> None:
     work = net("plain", "fake_quant_scopes_for_debug = [(0,6)]")
     for step in (*STEPS[:-2], steps.dump_and_measure):
         work = step(work)

@@ -53,7 +53,7 @@ def converted(folder: Path, floats: str) -> list[tuple[str, tuple[str, ...]]]:
     ("floats", "to_float", "to_codes"),
     [("left right", 1, 2), ("left", 1, 1), ("left right sum", 1, 0), ("stem", 1, 1), ("stem left", 1, 2)],
 )
-def test_readers_share_a_conversion_only_where_all_need_it(
+def test_readers_share_a_conversion_only_if_all_need_it(
     tmp_path: Path, floats: str, to_float: int, to_codes: int
 ) -> None:
     kinds = [kind for kind, _ in converted(tmp_path, floats)]

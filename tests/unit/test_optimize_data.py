@@ -103,7 +103,7 @@ class Spy:
 
 
 @pytest.mark.parametrize("protocol", range(2, 6))
-def test_pickled_dicts_of_arrays_are_taken_apart(tmp_path: Path, protocol: int) -> None:
+def test_pickled_dicts_of_arrays_are_read_without_pickle(tmp_path: Path, protocol: int) -> None:
     columns = {
         "a": deviates((3, 2), (1,)),
         "b": np.arange(6, dtype=">i2").reshape(3, 2),
@@ -133,7 +133,7 @@ def test_pickled_dicts_of_arrays_are_taken_apart(tmp_path: Path, protocol: int) 
     ],
     ids=["object", "list", "key", "objects", "text", "empty", "bare_list", "nested"],
 )
-def test_other_pickles_are_refused_unrun(tmp_path: Path, content: Any) -> None:
+def test_other_pickles_are_refused_without_execution(tmp_path: Path, content: Any) -> None:
     path = tmp_path / "x.npy"
     holder = np.empty((), dtype=object)
     holder[()] = content
@@ -151,7 +151,7 @@ def test_a_truncated_pickle_is_refused(tmp_path: Path) -> None:
             datasets.NumpyMultiInputDataset(str(path))
 
 
-def test_collate_joins_by_parts() -> None:
+def test_collate_joins_each_part_of_samples() -> None:
     found = collate([[[np.ones(2)], {"a": 1, "b": "x"}], [[np.zeros(2)], {"a": 2, "b": "y"}]])
     assert found[0][0].tolist() == [[1, 1], [0, 0]]
     assert (found[1]["a"].tolist(), found[1]["b"]) == ([1, 2], ["x", "y"])
@@ -183,11 +183,11 @@ GOT, WANTED = [[1.0, 2.0], [0.0, -3.0]], [[1.0, 1.0], [0.5, -1.0]]
         (metrics.CosDistanceMetric, (3 / math.sqrt(5 * 2) + 3 / (3 * math.sqrt(1.25))) / 2),
     ],
 )
-def test_each_metric_gives_its_value_by_hand(metric: Any, wanted: float) -> None:
+def test_each_metric_equals_its_hand_computed_value(metric: Any, wanted: float) -> None:
     assert math.isclose(scored(metric(), GOT, WANTED), wanted, rel_tol=OPERATIONS * 2.0**-53)
 
 
-def test_top_k_counts_the_classes_it_is_asked_for() -> None:
+def test_top_k_counts_the_k_largest_classes() -> None:
     rows = [[0.1, 0.7, 0.2], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]]
     assert scored(metrics.TopKMetric(), rows, [1, 1, 0]) == 1 / 3
     assert scored(metrics.TopKMetric("2"), rows, [1, 1, 0]) == 2 / 3
@@ -207,7 +207,7 @@ def test_perfect_and_silent_predictions() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that runs the convolution's cfg with some lines changed, and says what it wrote."""
+    """Return a function that runs the convolution's cfg with some lines changed."""
     source = REFERENCE / "compass" / "conv3x3" / "ext"
     for name in ("float.txt", "float.bin", "calib.npy", "val.npy"):
         (tmp_path / name).write_bytes((source / name).read_bytes())
@@ -302,7 +302,7 @@ def test_an_output_that_cannot_be_written(
         (("label = dumped/quant/y.npy", "dump = true", "dump_dir = dumped"), "dump_dir", "dumped/quant/y.npy"),
     ],
 )
-def test_what_a_run_reads_is_not_overwritten(
+def test_input_files_of_a_run_are_not_overwritten(
     run: Any, capsys: pytest.CaptureFixture[str], lines: tuple[str, ...], field: str, name: str
 ) -> None:
     for path in (
@@ -325,7 +325,7 @@ def test_what_a_run_reads_is_not_overwritten(
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_template_that_was_edited_in_place_stays_as_it_is(run: Any) -> None:
+def test_an_edited_template_is_not_overwritten(run: Any) -> None:
     assert run("skip_optimization = false") == 0
     template = Path("out/conv3x3_opt_template.json")
     edited = json.dumps({name: {"q_bits_activation": 16} for name in json.loads(template.read_text())})
@@ -388,7 +388,7 @@ def test_damaged_arrays_of_calibration_are_refused(tmp_path: Path, content: byte
         datasets.NumpyMultiInputDataset(str(path))
 
 
-def test_a_calibration_archive_that_unpacks_to_too_much_is_refused_before(
+def test_a_calibration_archive_too_large_when_unpacked_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(datasets, "LARGEST", 1000)
@@ -473,7 +473,7 @@ def test_plugins_of_data_and_metrics(run: Any, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_metric_that_raises_is_named_and_the_ir_is_whole(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_raising_metric_is_named_and_the_ir_is_complete(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     lines = ("dataset = HalfDataset", "data = calib.npy", "label = calib.npy", "metric = ShapeMetric(raise)")
     assert run(*lines) == 2
     assert "metric ShapeMetric: __call__ raised ValueError: out of luck" in capsys.readouterr().err
@@ -519,8 +519,8 @@ def test_a_thousand_samples_are_streamed(run: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["mean", "3std", "kld", "aciq_laplace"])
-def test_statistics_of_an_earlier_run_give_its_result(run: Any, strategy: str) -> None:
-    """Whatever the calibration data of this run are: its ranges are those of the run that wrote the file."""
+def test_saved_statistics_give_the_same_result(run: Any, strategy: str) -> None:
+    """The calibration data of this run have no influence: its ranges come from the file."""
     line = f"calibration_strategy_for_activation = {strategy}"
     assert run("save_statistic_info = true", line) == 0
     kept, wanted = Path("out/conv3x3_statistic_info.npz").read_bytes(), Path("out/quant.txt").read_bytes()
@@ -532,7 +532,7 @@ def test_statistics_of_an_earlier_run_give_its_result(run: Any, strategy: str) -
     assert Path("out/quant.txt").read_bytes() == wanted
 
 
-def test_statistics_that_lack_a_tensor_are_refused_unless_that_is_allowed(run: Any, capsys: Any) -> None:
+def test_statistics_lacking_a_tensor_are_refused_unless_allowed(run: Any, capsys: Any) -> None:
     assert run("save_statistic_info = true") == 0
     with np.load("out/conv3x3_statistic_info.npz") as archive:
         held = {key: archive[key] for key in archive.files}
@@ -548,10 +548,8 @@ def test_statistics_that_lack_a_tensor_are_refused_unless_that_is_allowed(run: A
     assert "'anything': must be a tensor's name" in capsys.readouterr().err
 
 
-def test_an_axis_of_the_batch_without_a_collate_fn_is_said_to_have_no_effect(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Samples are stacked along the first axis, whatever the cfg says; it said nothing."""
+def test_a_batch_axis_without_collate_fn_gives_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Samples are always stacked along the first axis; the flow ignored the field silently."""
     source = REFERENCE / "compass" / "act_relu" / "ext"
     cfg = (source / "opt.cfg").read_text().replace("output_dir = .", f"output_dir = {tmp_path}")
     for line in ("graph = ", "bin = ", "calibration_data = "):

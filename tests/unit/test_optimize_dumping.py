@@ -34,7 +34,7 @@ def test_layers_in_bfloat16_are_written_in_float32(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("a/b", "a_b", "a b"), ("t" * 250 + "1", "t" * 250 + "2", "t" * 250 + "3")])
-def test_each_tensor_has_a_file_of_its_own(tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_each_tensor_has_its_own_file(tmp_path: Path, names: tuple[str, ...]) -> None:
     tops = dict.fromkeys(names, (2, 2, 4))
     layers = [source(), layer(1, "Split", {"x": SHAPE}, tops, "axis=1", "splits=[2,2,2]")]
     optimized(tmp_path, layers, "x", ",".join(names), [values()], *WHERE)

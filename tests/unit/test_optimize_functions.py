@@ -80,7 +80,7 @@ def codes_of(work: Work, values: Array) -> tuple[Array, Array]:
 
 
 def layer_of(work: Work) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what the written layer says: parameters, and constants as (type, values)."""
+    """Return parameters of the written layer, and constants as (type, values)."""
     graph = compass.from_bytes(*compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs)))
     node = next(node for node in graph.nodes if node.op != "Input")
     constants = {
@@ -236,7 +236,7 @@ def test_log_softmax_of_older_targets(tmp_path: Path, method: str, bits: int, lu
     assert np.array_equal(got, down(table, share, bits))
 
 
-def test_log_softmax_of_older_targets_reads_as_many_bits_as_it_has(tmp_path: Path) -> None:
+def test_log_softmax_of_older_targets_needs_a_table_of_its_bits(tmp_path: Path) -> None:
     cfg = {"min_compatible_zhouyi_target": "X1", "lut_items_in_bits": 8}
     wide = {"activation_bits": "8 & <[LogSoftmax]:12>"}
     with pytest.raises(GraphError, match="'one': log_softmax: shares of 12 bits leave the table"):
@@ -346,7 +346,7 @@ def test_bounds_of_a_clip(tmp_path: Path, method: str, bits: int) -> None:
         ("SHRINK", "SHRINK", "lambd=0.5\nbias=0.0\n"),
     ],
 )
-def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, method: str, params: str) -> None:
+def test_an_activation_may_be_a_separate_layer_type(tmp_path: Path, kind: str, method: str, params: str) -> None:
     """Its numbers and codes are those of the method; the file keeps the type, and has no method."""
     values, found = random(1, 6, 10), []
     for name, lines in ((kind, params), ("Activation", f"method={method}\n{params}")):
@@ -393,7 +393,7 @@ def test_an_activation_as_a_layer_type_of_its_own(tmp_path: Path, kind: str, met
 def test_lines_have_the_order_of_the_original(
     tmp_path: Path, kind: str, lines: str, cfg: dict[str, object], wanted: str
 ) -> None:
-    """What the quantization adds comes after the layer's own lines, number by number as the original sets them."""
+    """Quantization keys follow the layer's own lines in the order of the original."""
     own, _ = layer_of(optimized(tmp_path, kind, random(1, 6, 10), lines, **cfg))
     said = [line.partition("=")[0] for line in lines.splitlines()]
     assert list(own) == [

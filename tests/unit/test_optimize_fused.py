@@ -169,7 +169,7 @@ def test_a_first_axis_of_equal_slopes_is_dropped(tmp_path: Path, shape: tuple[in
     assert made.constants["negative_slope"][1].shape == kept
 
 
-def test_errors_say_what_is_missing(tmp_path: Path) -> None:
+def test_errors_name_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="CLIP without clip_min: write clip_min"):
         layer(tmp_path, "ADD", "CLIP", "clip_max=2.0\n")
     with pytest.raises(GraphError, match="PRELU without constant 'negative_slope'"):

@@ -80,12 +80,12 @@ def test_a_transposed_product_has_the_codes_of_the_recorded_one(tmp_path: Path, 
             assert np.array_equal(codes.numpy(), recorded[f"b{batch}_q_out0"])
 
 
-def test_a_product_must_say_whether_it_is_transposed(tmp_path: Path) -> None:
+def test_a_product_must_state_its_transposition(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="MatMul without trans_b: write trans_b=true"):
         quantized(tmp_path, "matmul", {"trans_b=false\n": ""}, ROOT / "matmul" / "ext" / "calib.npy")
 
 
-def test_a_rectifier_cut_at_6_is_a_rectifier_whose_output_ends_at_6(tmp_path: Path) -> None:
+def test_relu6_equals_a_relu_with_output_range_to_6(tmp_path: Path) -> None:
     """RELU6 in integers is max(0, .) alone; the 6 comes from the range of its output (facts of Compass)."""
     values = np.load(ROOT / "act_relu" / "ext" / "calib.npy") * 3
     np.save(tmp_path / "calib.npy", values)

@@ -113,7 +113,7 @@ def test_powers_of_two_inside_a_graph(tmp_path: Path, lines: tuple[str, ...], ha
             assert np.array_equal(stored, wanted)
 
 
-def test_tables_where_the_order_counts(tmp_path: Path) -> None:
+def test_softmax_uses_tables_if_its_output_is_ranked(tmp_path: Path) -> None:
     work = quantized(tmp_path, "enable_pass_tune_op_softmax = [2,20][0]")
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs))
     node = next(node for node in compass.from_bytes(text, blob).nodes if node.op == "Softmax")
@@ -128,7 +128,7 @@ def test_tables_where_the_order_counts(tmp_path: Path) -> None:
         ("enable_pass_tune_op_softmax = [2,40][0]", "40 bits"),
     ],
 )
-def test_softmaxes_that_are_not_built_say_so(tmp_path: Path, line: str, said: str) -> None:
+def test_unimplemented_softmaxes_are_refused(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(UnsupportedError, match=said):
         quantized(tmp_path, line)
 
@@ -192,7 +192,7 @@ def test_powers_of_two_with_a_fraction(tmp_path: Path, fraction: int, bits: int)
 @pytest.mark.parametrize(
     ("line", "bits", "kind"), [("[2]", 28, "uint32"), ("[2,16]", 16, "uint16"), ("[2,8]", 8, "uint8")]
 )
-def test_tables_of_other_bits(tmp_path: Path, line: str, bits: int, kind: str) -> None:
+def test_tables_of_other_widths(tmp_path: Path, line: str, bits: int, kind: str) -> None:
     """Without a number, entries leave room for the sum over the axis of ten in 32 bits; the largest passes through float32."""
     work = quantized(tmp_path, f"enable_pass_tune_op_softmax = {line}[0]")
     node, graph = layer(work)

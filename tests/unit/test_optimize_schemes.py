@@ -27,7 +27,7 @@ PADDED = 1
 
 
 def quantized(tmp_path: Path, name: str, *lines: str) -> tuple[Work, Graph, Graph]:
-    """Return the work of a recorded operator under another cfg, what it wrote in Compass vocabulary, and that read back."""
+    """Return the work of a recorded operator with another cfg, the written graph, and the graph read back."""
     source = ROOT / name / "ext"
     given = dict(line.split(" = ") for line in (source / "opt.cfg").read_text().splitlines()[1:])
     given |= dict(line.split(" = ", 1) for line in lines)
@@ -149,7 +149,7 @@ def test_blocks_are_for_weights_of_float_layers(tmp_path: Path, method: str) -> 
 
 
 @pytest.mark.parametrize("name", ["act_sigmoid", "softmax", "layernorm", "elt_add"])
-def test_what_has_one_scale_for_its_activations_says_so(tmp_path: Path, name: str) -> None:
+def test_layers_with_one_activation_scale_refuse_per_channel(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnsupportedError, match="has one scale for its activations"):
         quantized(tmp_path, name, "quantize_method_for_activation = per_channel_symmetric_full_range")
 
@@ -225,7 +225,7 @@ def test_settings_of_the_arithmetic_run_and_read_back(tmp_path: Path, name: str,
         assert node.attrs["scale_value"] < 1 << 7
 
 
-def test_unified_shifts_can_be_left_alone(tmp_path: Path) -> None:
+def test_unified_shifts_can_be_switched_off(tmp_path: Path) -> None:
     lines = ("quantize_method_for_weight = per_channel_symmetric_restricted_range",)
     _, together, _ = quantized(tmp_path, "conv3x3", *lines)
     _, alone, _ = quantized(tmp_path, "conv3x3", *lines, "unify_shifts_for_aiff = false")
@@ -235,7 +235,7 @@ def test_unified_shifts_can_be_left_alone(tmp_path: Path) -> None:
     assert bool(((ratios[0] / ratios[1] - 1).abs() <= 2.0**-7).all())
 
 
-def test_start_nodes_can_hold_codes(tmp_path: Path) -> None:
+def test_input_layers_may_hold_int32_codes(tmp_path: Path) -> None:
     _, graph, _ = quantized(tmp_path, "reshape", "set_qinvariant_for_start_nodes = 0")
     params = graph.tensor("in0").qparams
     assert params is not None

@@ -60,7 +60,7 @@ def read(table: Array, place: Array, rest: int) -> Array:
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "restricted"])
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_over_the_codes(tmp_path: Path, name: str, scheme: str) -> None:
+def test_table_layers_equal_their_formula(tmp_path: Path, name: str, scheme: str) -> None:
     """f at even points between the codes' ends, the first twice where codes are restricted (but for BNLL); read as tables are."""
     kind, lines, samples, signed, f = TABLES[name]
     cfg: Any = SCHEMES.get(scheme, RESTRICTED)
@@ -88,7 +88,7 @@ def test_a_table_over_the_codes(tmp_path: Path, name: str, scheme: str) -> None:
     assert np.array_equal(made.outputs[0], got)
 
 
-def test_what_a_table_holds_goes_where_the_original_drops_it(tmp_path: Path) -> None:
+def test_params_held_in_the_table_are_dropped_as_in_the_original(tmp_path: Path) -> None:
     shrunk = ran(tmp_path, "SHRINK", [WIDE], [WIDE[0].shape], "lambd=0.5\nbias=0.25\n")
     assert not {"lambd", "bias"} & shrunk.params.keys()
     assert ran(tmp_path, "Swish", [WIDE], [WIDE[0].shape], "alpha=1.5\n").params["alpha"] == 1.5
@@ -140,7 +140,7 @@ def test_crelu_joins_both_signs_as_unsigned_codes(tmp_path: Path, scheme: str) -
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "restricted", "ten bits"])
 def test_a_sign_has_scale_1(tmp_path: Path, scheme: str) -> None:
-    """-1, 0 and 1 are codes: scale 1, zero point 0, signed, as many bits as the input has, whatever was calibrated."""
+    """-1, 0 and 1 are codes: scale 1, zero point 0, signed, with the bits of the input, without calibration."""
     cfg: Any = {"ten bits": {"activation_bits": 10}, "restricted": RESTRICTED}.get(scheme) or SCHEMES.get(scheme, {})
     values = [np.array([[-3.0, -1e-6, 0.0, 1e-6, 5.0]], dtype=F32)]
     made = ran(tmp_path, "Sign", [values], [values[0].shape], **cfg)
@@ -163,7 +163,7 @@ def test_a_sign_of_real_values(tmp_path: Path) -> None:
     assert made.outputs[0].reshape(-1).tolist() == [-1.0, 0.0, 0.0, 0.0, 1.0]
 
 
-def test_errors_say_what_is_missing(tmp_path: Path) -> None:
+def test_errors_name_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="SWISH without alpha: write alpha="):
         ran(tmp_path, "Swish", [WIDE], [WIDE[0].shape])
     with pytest.raises(GraphError, match="PRELU without constant 'negative_slope'"):

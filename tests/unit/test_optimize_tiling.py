@@ -68,7 +68,7 @@ def ops(work: Work) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "scheme"), [*itertools.product(LAYERS, SCHEMES)])
-def test_a_layer_in_tiles_has_its_codes(tmp_path: Path, name: str, scheme: str) -> None:
+def test_a_tiled_layer_has_the_same_codes(tmp_path: Path, name: str, scheme: str) -> None:
     net = of_one(tmp_path, name)
     whole = net.quantized(*SCHEMES[scheme])
     wanted = codes(whole, net.data)
@@ -103,7 +103,7 @@ def product(folder: Path, name: str) -> Network:
     "name",
     ["fully_connected", "fully_connected_prelu", "matmul_constant", "matmul_a_transposed", "matmul_b_transposed"],
 )
-def test_a_product_in_tiles_has_its_codes(tmp_path: Path, name: str, scheme: str) -> None:
+def test_a_tiled_product_has_the_same_codes(tmp_path: Path, name: str, scheme: str) -> None:
     net, pieces = product(tmp_path, name), "Crop" if name.startswith("fully") else "Slice"
     whole = net.quantized(*SCHEMES[scheme])
     wanted, number = codes(whole, net.data), whole.keys[net.nodes[-1].name].number
@@ -133,7 +133,7 @@ def test_a_product_in_tiles_has_its_codes(tmp_path: Path, name: str, scheme: str
         ("matmul_constant", ("featuremap_splits_sram_size = 1",), 1),
     ],
 )
-def test_products_large_enough_are_cut_unless_a_memory_is_named(
+def test_large_products_are_tiled_unless_a_memory_is_named(
     tmp_path: Path, name: str, lines: tuple[str, ...], tiles: int
 ) -> None:
     net = product(tmp_path, name)
@@ -142,13 +142,13 @@ def test_products_large_enough_are_cut_unless_a_memory_is_named(
     assert torch.equal(codes(work, net.data), codes(whole, net.data))
 
 
-def test_products_of_real_values_stay_whole(tmp_path: Path) -> None:
+def test_products_of_real_values_are_not_tiled(tmp_path: Path) -> None:
     net = product(tmp_path, "matmul_constant")
     work = net.quantized("trigger_float_op = float16_preferred!", "featuremap_splits_item_y = 2")
     assert ops(work).count("matmul") == 1
 
 
-def test_a_transposed_convolution_of_few_rows_stays_whole(tmp_path: Path) -> None:
+def test_a_transposed_convolution_of_few_rows_is_not_tiled(tmp_path: Path) -> None:
     few = Network(tmp_path, drawn(2, 3, 11, 4)).add(
         "conv_transpose2d", (1, 3, 11, 5), drawn(5, 3, 3, 4, seed=2), drawn(5, seed=3), attrs=SPREAD
     )
@@ -161,7 +161,7 @@ def test_a_transposed_convolution_of_few_rows_stays_whole(tmp_path: Path) -> Non
     assert ops(work)[-2:] == ["Concat", "conv_transpose2d"]
 
 
-def test_a_chain_with_a_transposed_convolution_has_its_codes(tmp_path: Path) -> None:
+def test_a_tiled_chain_with_a_transposed_convolution_has_the_same_codes(tmp_path: Path) -> None:
     net = Network(tmp_path, drawn(4, 12, 10, 4))
     net.add("conv2d", (1, 12, 10, 4), drawn(4, 3, 3, 4, seed=2), drawn(4, seed=3), attrs=CONV, activation="relu")
     strided = {**SPREAD, "stride": (2, 2), "output_padding": (1, 1)}
@@ -197,7 +197,7 @@ def chain(folder: Path) -> Network:
         (("featuremap_splits_sram_size = 8000",), 0),
     ],
 )
-def test_a_chain_in_tiles_has_its_codes(tmp_path: Path, lines: tuple[str, ...], crops: int) -> None:
+def test_a_tiled_chain_has_the_same_codes(tmp_path: Path, lines: tuple[str, ...], crops: int) -> None:
     net = chain(tmp_path)
     scheme = SCHEMES["asymmetric"]
     whole, work = net.quantized(*scheme), net.quantized(*scheme, *lines)
@@ -205,7 +205,7 @@ def test_a_chain_in_tiles_has_its_codes(tmp_path: Path, lines: tuple[str, ...], 
     assert torch.equal(codes(work, net.data), codes(whole, net.data))
 
 
-def test_the_written_tiles_read_back_have_their_codes(tmp_path: Path) -> None:
+def test_written_tiles_read_back_with_the_same_codes(tmp_path: Path) -> None:
     net = chain(tmp_path)
     work = net.quantized("featuremap_splits_item_x = 2", "featuremap_splits_item_y = 2")
     text, blob = compass.to_bytes(compass.foreign(work.quantized_graph, LIBRARY.specs))

@@ -29,7 +29,7 @@ def test_every_operator_of_the_platform_is_compared() -> None:
 
 
 @items
-def test_output_codes_are_those_of_the_kernel(item: str, population: str) -> None:
+def test_output_codes_equal_the_kernel(item: str, population: str) -> None:
     found = pairs(item, population)
     assert len(found) == COUNT
     assert assert_agrees(found) > 3 * COUNT

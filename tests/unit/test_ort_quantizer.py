@@ -72,7 +72,7 @@ def chosen(params: QParams) -> tuple[float, int]:
 
 
 @items
-def test_activation_parameters_are_those_of_compute_scale_zp(item: str, population: str) -> None:
+def test_activation_parameters_equal_compute_scale_zp(item: str, population: str) -> None:
     for trial, _ in pairs(item, population):
         op, inputs = trial.spec.op, trial.parameters.inputs
         for name, params in real(trial).items():
@@ -113,7 +113,7 @@ def assert_constants(trial: Trial, expected: Mapping[str, Array]) -> None:
 
 
 @weighted
-def test_codes_of_weights_and_biases_are_those_of_the_quantizer(item: str, population: str) -> None:
+def test_weight_and_bias_codes_equal_the_quantizer(item: str, population: str) -> None:
     for trial, _ in pairs(item, population):
         assert_constants(trial, expected_constants(trial)[1])
 

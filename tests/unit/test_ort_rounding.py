@@ -89,7 +89,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("scale", "row"), ROWS)
-def test_softmax_takes_its_logarithm_in_float32(scale: str, row: list[int]) -> None:
+def test_softmax_computes_its_logarithm_in_float32(scale: str, row: list[int]) -> None:
     codes = np.stack([np.array(row), np.array(row[::-1])])
     assert assert_agrees([given("softmax-a8", {"x": codes}, {"x": uint8(float.fromhex(scale))}, axis=1)]) > 0
 
@@ -126,7 +126,7 @@ EVERY = {"x": np.arange(256)}
 
 
 @pytest.mark.parametrize("step", [2.0**-8, 2.0**-12, 2.0**-20, 2.0**-26])
-def test_the_table_of_the_logistic_function_is_the_kernel(step: float) -> None:
+def test_the_logistic_table_equals_the_kernel(step: float) -> None:
     """Every code, down to output scales where float32 steps of the kernel are codes apart."""
     found = []
     for seed in range(150):
@@ -147,8 +147,8 @@ def test_small_output_scales_tell_float32_logistic_functions_apart() -> None:
     assert np.abs(trial.got - plain).max() > 8
 
 
-def test_checks_know_that_small_logistic_values_are_differences() -> None:
-    """One element far below 0 calibrates an output scale of which the kernel's error is many steps: no alarm."""
+def test_sigmoid_passes_with_tiny_output_scales() -> None:
+    """One very negative element gives an output scale much smaller than the kernel's error: no false alarm."""
     target, smallest = target_of("sigmoid-a8"), 1.0
     for seed in range(60):
         chooser = HashChoices(seed, {})
@@ -161,7 +161,7 @@ def test_checks_know_that_small_logistic_values_are_differences() -> None:
     assert smallest < 2.0**-26
 
 
-def test_the_table_of_the_leaky_rectifier_is_the_kernel() -> None:
+def test_the_leaky_rectifier_table_equals_the_kernel() -> None:
     found = []
     for seed in range(300):
         x_scale, (x_zero, y_zero) = decimal(seed, "x"), zeros(seed, 2)

@@ -1,4 +1,4 @@
-"""Plugins whose rule remembers the data of a case: one that is right for these data alone is wrong."""
+"""Plugins whose rule remembers the data of a case: functions correct only for these data fail."""
 
 import dataclasses
 from pathlib import Path
@@ -36,7 +36,7 @@ KEPT_BY = {
 
 
 @pytest.mark.parametrize("what", KEPT_BY)
-def test_a_function_that_keeps_results_by_a_part_of_its_data_fails(what):
+def test_a_function_caching_results_by_part_of_its_data_fails(what):
     op, kept = "relu", {}
     own = REGISTRY.find(op, "quantized", ("ideal",))
 
@@ -57,7 +57,7 @@ def test_a_function_that_keeps_results_by_a_part_of_its_data_fails(what):
 
 
 class Plugin:
-    """The built-in functions of an operator as a plugin's, which adds 1 to the codes of data that it has not seen."""
+    """The built-in functions of an operator as a plugin that adds 1 to the codes of unseen data."""
 
     def __init__(self, op, *, remembers):
         self.seen = set()
@@ -106,10 +106,10 @@ def failing(op, *, remembers):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_function_that_is_right_for_what_its_rule_saw_alone_fails(op):
+def test_a_function_correct_only_for_remembered_data_fails(op):
     assert failing(op, remembers=True) == {"repeat"}
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_function_that_knows_no_data_passes(op):
+def test_a_function_without_remembered_data_passes(op):
     assert failing(op, remembers=False) == set()

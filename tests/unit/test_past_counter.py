@@ -1,4 +1,4 @@
-"""Every platform has a case of each operator with more places along an axis than 16 bits count."""
+"""Every platform has a case of each operator with an axis longer than 16 bits can count."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ def rounded(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("config", ["default", "ext", "pc_asym", "a16"])
 @pytest.mark.parametrize(("name", "function"), [("softmax", None), ("act_sigmoid", torch.sigmoid)])
-def test_recorded_outputs_to_the_bit(name: str, function: Callable[[Tensor], Tensor] | None, config: str) -> None:
-    """The recorded machine had AVX-512; these kernels have its order whatever this one has."""
+def test_outputs_equal_the_recorded_bits(name: str, function: Callable[[Tensor], Tensor] | None, config: str) -> None:
+    """The outputs were recorded with AVX-512; pinned kernels add in the same order on any processor."""
     folder = ROOT / name / config
     recorded, values = np.load(folder / "ref.npz"), torch.from_numpy(np.load(folder / "val.npy"))
     with pinned():
@@ -180,12 +180,12 @@ def test_products_without_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(torch.sqrt(VALUES.abs()), rounded(torch.sqrt, VALUES.abs()))
 
 
-def test_mkl_is_pinned_where_torch_has_it() -> None:
+def test_mkl_is_pinned_if_torch_has_it() -> None:
     assert mkl.pin() == ("pinned" if torch.backends.mkl.is_available() else "absent")
 
 
-def test_too_late_is_said() -> None:
-    """What ran on MKL before this package was imported chose its branch for the rest of the process."""
+def test_pinning_mkl_too_late_is_reported() -> None:
+    """If MKL ran before the package was imported, its branch is fixed for the rest of the process."""
     program = "import torch; torch.exp(torch.ones(100)); from quantizer.numerics import mkl; print(mkl.pin())"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MKL_")}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)  # noqa: S603
@@ -193,7 +193,7 @@ def test_too_late_is_said() -> None:
     assert said.strip() == ("too late" if torch.backends.mkl.is_available() else "absent")
 
 
-def test_logarithm_and_cosine_of_deviates_are_those_of_the_c_library_within_three_units() -> None:
+def test_logarithm_and_cosine_equal_the_c_library_within_three_units() -> None:
     x = np.concatenate([np.linspace(0, 1, 4001), 2.0 ** -np.arange(1.0, 54), 1 - 2.0 ** -np.arange(1.0, 54)])
     above = x[x > 0]
     wanted = np.array([math.log(value) for value in above])
@@ -204,14 +204,14 @@ def test_logarithm_and_cosine_of_deviates_are_those_of_the_c_library_within_thre
 
 
 def digests(**settings: str) -> list[str]:
-    """Return what a process of its own prints under environment variables."""
+    """Return the output of a separate process under environment variables."""
     done = subprocess.run(  # noqa: S603
         [sys.executable, str(PROGRAM)], capture_output=True, text=True, check=True, env={**os.environ, **settings}
     )
     return done.stdout.splitlines()
 
 
-def test_every_setting_gives_the_same_bits() -> None:
+def test_every_processor_setting_gives_the_same_bits() -> None:
     wanted = digests()
     assert len(wanted) > 40
     for settings in SETTINGS:

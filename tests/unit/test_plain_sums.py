@@ -1,4 +1,4 @@
-"""The plain sums beside the kernels: every shipped operator of their families has them, in every case of the gate."""
+"""Plain sums as a reference for kernels exist for every shipped operator of their families."""
 
 import itertools
 from pathlib import Path
@@ -15,13 +15,13 @@ SESSION = open_session(Options(root=Path.cwd()))
 OPS = [op for op, spec in SESSION.library.specs.items() if spec.quantization.family in SUMS]
 
 
-def test_no_family_is_without_an_operator():
+def test_every_family_of_sums_has_an_operator():
     assert {SESSION.library.spec(op).quantization.family for op in OPS} == set(SUMS)
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_sums_are_known(op):
-    """What raises counts as the sums of somebody else's family: of ours, it would hide a mistake."""
+def test_plain_sums_exist_for_every_case(op):
+    """An exception would count as a foreign family of sums, and hide a mistake in a shipped one."""
     for target, case in itertools.islice(gate_cases(SESSION, op), 200):
         trial = Trial(target, case, SESSION.engine)
         if trial.refusal is None:

@@ -1,4 +1,4 @@
-"""The platform alone chooses the judge: not the names of the numbers that a plugin provides, nor stages that it shows."""
+"""Only the platform chooses the judge, not the names of a plugin's numbers or its shown stages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def multiplier(ratio):
 
 
 def sides(request):
-    """Provide the two multipliers that a leaky rectifier has on LiteRT, whatever the platform has."""
+    """Provide the two multipliers of LiteRT's leaky rectifier on any platform."""
     made = default_parameters(request)
     ratio = float(made.inputs["x"].scale) / float(made.outputs["y"].scale)
     numbers = {}
@@ -73,7 +73,7 @@ def rounded_twice(x, *, parameters, slope):  # noqa: ARG001 - the slope stands i
 
 
 @pytest.mark.parametrize("platform", ["ideal", "compass", "tosa"])
-def test_numbers_of_another_arithmetic_are_named_and_choose_no_judge(platform):
+def test_numbers_of_another_arithmetic_fail_parameters(platform):
     found = failures("leaky_relu", platform, (sides, rounded_twice))
     assert found["arithmetic"]
     worst = found["parameters"][0].worst
@@ -93,14 +93,14 @@ def rounded_once(x, *, parameters, slope):
     return (round_tensor(real, "half_away").long() + out.zero_point).clamp(out.qmin, out.qmax)
 
 
-def test_a_rule_that_provides_nothing_is_judged_by_the_platforms_own_numbers():
+def test_a_rule_without_numbers_is_judged_by_those_of_the_platform():
     found = failures("leaky_relu", "tflite_ref", (nothing, rounded_once))
     assert found["arithmetic"]
     assert not found["parameters"]
 
 
 def shown(op, platform, stages):
-    """Return the shipped forward of *op*, one code higher, which shows *stages* that explain what it gives."""
+    """Return the shipped forward of *op*, one code higher, that shows *stages* which explain its codes."""
     forward = REGISTRY.built_in(op, "quantized", platform).function
 
     def run(*operands, parameters, **attrs):
@@ -122,7 +122,7 @@ def shown(op, platform, stages):
         ("add", "compass", ["sum"]),
     ],
 )
-def test_a_stage_that_the_platform_does_not_have_excuses_nothing(op, platform, stages):
+def test_undeclared_stages_do_not_excuse_wrong_codes(op, platform, stages):
     if REGISTRY.built_in(op, "quantized", platform) is None:
         pytest.fail(f"{op} does not run on {platform}")
     rule = REGISTRY.built_in(op, "quantize", platform)
@@ -140,14 +140,14 @@ def test_a_stage_that_the_platform_does_not_have_excuses_nothing(op, platform, s
         ("add/compass:exact_sum", "'exact_sum': no such name. Did you mean 'exact_sums'?"),
     ],
 )
-def test_a_reading_that_is_unknown_is_refused_by_name(text, said):
+def test_an_unknown_reading_is_refused_by_name(text, said):
     with pytest.raises(UnsupportedError, match=r"--op-reading=") as caught:
         with_readings(SESSION.library, [text])
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="conv2d"):
+def test_a_float32_ratio_is_found_on_float64_platforms(narrow, op="conv2d"):
     """TensorFlow Lite forms the ratio of convolutions in float64: a rule that forms it in float32 is off by many units."""
 
     def rule(request):
@@ -169,7 +169,7 @@ def test_a_ratio_in_float32_is_found_where_the_platform_has_float64(narrow, op="
     assert bool(found["parameters"]) is narrow
 
 
-def test_a_mean_whose_multiplier_the_kernel_makes_itself_provides_none():
+def test_a_multiplier_provided_for_a_mean_is_still_checked():
     own = REGISTRY.built_in("avg_pool2d", "quantized", "compass").function
 
     def rule(request):
@@ -194,7 +194,7 @@ def hidden(op, platform, *, off):
 
 @pytest.mark.parametrize("op", ["leaky_relu", "clip"])
 @pytest.mark.parametrize("off", [0, 1])
-def test_a_stage_that_is_not_shown_excuses_no_code(op, off):
+def test_hidden_stages_do_not_excuse_wrong_codes(op, off):
     rule = REGISTRY.built_in(op, "quantize", "compass").function
     found = failures(op, "compass", (rule, hidden(op, "compass", off=off)))
     cases = len(cases_of(op, "compass"))
@@ -226,7 +226,7 @@ def scaled(by):
         ("relu", "compass", scaled(1 + 1e-5)),
     ],
 )
-def test_a_multiplier_of_the_platforms_kind_is_as_near_as_the_platforms(op, platform, change):
+def test_a_multiplier_less_exact_than_the_platforms_fails(op, platform, change):
     """The shipped forward multiplies by it, so that no other check sees more than a code next to a tie."""
     rule = REGISTRY.built_in(op, "quantize", platform)
     own = default_parameters if rule is None else rule.function
@@ -241,7 +241,7 @@ def test_a_multiplier_of_the_platforms_kind_is_as_near_as_the_platforms(op, plat
 
 
 @pytest.mark.parametrize(("variant", "twice"), [("q31_double", True), ("q31_single", False)])
-def test_a_fixed_point_multiplier_is_the_platforms_to_the_last_bit(variant, twice, op="conv1d", platform="tflite_ref"):
+def test_a_fixed_point_multiplier_must_equal_the_platforms_bitwise(variant, twice, op="conv1d", platform="tflite_ref"):
     """Under a shift that is one lower: the same number is right where the platform rounds once, another one is not."""
     rule = REGISTRY.built_in(op, "quantize", platform)
     own = default_parameters if rule is None else rule.function

@@ -1,4 +1,4 @@
-"""A platform file copied under another name computes and is judged as the original, or lint refuses it."""
+"""A renamed copy of a platform computes and is judged like the original, or lint refuses it."""
 
 import re
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_copies_are_not_refused(copies):
     assert [*platform_problems([f"my_{name}" for name in ("compass", "tflite_ref", "torch_x86")], [copies])] == []
 
 
-def test_a_platform_says_whose_functions_it_has_where_a_copy_would_lose_them():
+def test_platforms_with_own_functions_declare_their_owner():
     library = load_library()
     families = {spec.quantization.family for spec in library.specs.values()}
     bound = {entry.platform for entry in REGISTRY.all() if entry.platform is not None}
@@ -99,7 +99,7 @@ def test_a_platform_says_whose_functions_it_has_where_a_copy_would_lose_them():
             assert platform.functions == name
 
 
-def test_a_copy_that_names_no_platform_of_a_room_is_refused_with_the_nearest_name(tmp_path):
+def test_a_copy_of_an_unknown_platform_is_refused_with_a_suggestion(tmp_path):
     file = copied(tmp_path, "compass", ("functions: compass\n", "functions: compas\n"))
     problems, _ = lint([file])
     assert len(problems) == 1
@@ -118,7 +118,7 @@ def test_a_copy_with_another_rounding_is_refused(tmp_path):
     assert any("is the arithmetic of one system" in problem for problem in problems)
 
 
-def test_a_copy_whose_setting_its_functions_do_not_fit_is_refused_by_lint_and_by_trials(tmp_path):
+def test_a_copy_with_an_unsupported_setting_is_refused(tmp_path):
     copied(tmp_path, "compass", ("  scale: float32_steps\n", "  scale: float32\n"))
     assert any("tables.alignment: linspace: " in problem for problem in lint([tmp_path])[0])
     problems = [*platform_problems(["my_compass"], [tmp_path])]
@@ -127,7 +127,7 @@ def test_a_copy_whose_setting_its_functions_do_not_fit_is_refused_by_lint_and_by
     assert all(problem.endswith("has the functions of compass, and changes parameters.scale") for problem in problems)
 
 
-def test_a_copy_that_changes_a_setting_is_refused_with_the_key_that_it_changes(tmp_path):
+def test_a_copy_with_a_changed_setting_is_refused_by_key(tmp_path):
     copied(tmp_path, "tosa", ("\nrounding: half_away\n", "\nrounding: half_even\n"))
     wanted = "under all settings of tosa, and this file changes rounding. Keep"
     assert any(wanted in problem for problem in lint([tmp_path])[0])
@@ -141,7 +141,7 @@ def test_a_copy_needs_no_releases_of_its_original(tmp_path):
     assert lint([file])[0] == []
 
 
-def test_a_trial_says_what_came_and_what_was_expected():
+def test_a_failed_trial_shows_got_and_expected():
     worst = Worst("factor[a]", (), "1/2", "32640", "the multiplier")
     said = _said(Verdict("parameters", "fail", elements=18, failed=4, worst=worst))
     assert said.endswith(": factor[a] is 32640, expected 1/2 (the multiplier)") and said.startswith(
@@ -149,7 +149,7 @@ def test_a_trial_says_what_came_and_what_was_expected():
     )
 
 
-def test_a_function_for_the_copy_itself_precedes_that_of_its_home():
+def test_a_function_of_the_copy_precedes_that_of_the_original():
     own = Registration("leaky_relu", "quantized", lambda *_, **__: None, (1,), "my_compass", "plugin")
     places = ("my_compass", "compass")
     assert REGISTRY.find("leaky_relu", "quantized", places) is REGISTRY.find("leaky_relu", "quantized", "compass")
@@ -160,7 +160,7 @@ def test_a_function_for_the_copy_itself_precedes_that_of_its_home():
         )
 
 
-def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_path):
+def test_a_copy_without_defects_is_told_the_missing_ones(tmp_path):
     file = copied(tmp_path, "compass")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     del content["defects"], content["ops_named_for"]
@@ -174,12 +174,12 @@ def test_a_copy_without_the_defects_of_its_original_is_told_which_it_lacks(tmp_p
     assert re.search(r"\. compass declares defects of it: \w+(, \w+)*\. Keep its `defects`\.$", problem), problem
 
 
-def test_a_copy_shows_the_defects_that_it_left_out_in_their_stored_cases(tmp_path):
+def test_omitted_defects_show_in_their_stored_cases(tmp_path):
     file = copied(tmp_path, "torch_fbgemm")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     del content["defects"]
     changed = {**content, "functions": "torch_fbgemm", "ops": ["leaky_relu", "fully_connected"]}
     file.write_text(yaml.safe_dump(changed), encoding="utf-8")
     problems = [*platform_problems(["my_torch_fbgemm"], [tmp_path])]
-    said = "add: tiled fails in the case of defect whole_vectors of torch_fbgemm. Keep its `defects`."
+    said = "add: tiled fails in the case of defect vector_body_rounds_differently of torch_fbgemm. Keep its `defects`."
     assert any(problem.endswith(said) for problem in problems), problems

@@ -87,7 +87,7 @@ def test_sources_are_in_order_and_each_is_once(tmp_path):
     ]
 
 
-def test_asking_for_sources_imports_no_torch(tmp_path):
+def test_listing_plugin_sources_does_not_import_torch(tmp_path):
     code = "import sys, quantizer.plugins.discovery as d; d.sources([], {}); sys.exit('torch' in sys.modules)"
     root = Path(loading.__file__).parents[2]
     assert (
@@ -114,7 +114,7 @@ def test_a_path_without_a_plugin_is_an_error(tmp_path, paths, environment, said)
         load_plugins([Path(path) for path in paths], environment)
 
 
-def test_every_file_of_a_named_folder_is_loaded_and_says_what_it_brings(tmp_path):
+def test_every_plugin_file_of_a_folder_is_loaded_and_reported(tmp_path):
     write(tmp_path / "mine", "first.py", NATIVE.format(op="mine_first", version="1.10"), header=False)
     write(tmp_path / "mine", "second.py", LAYER.format(type="Silu", version="1024") + METRIC.format(version="2.5"))
     plugins = load_plugins([Path("mine")], {})
@@ -147,7 +147,7 @@ def test_only_an_equal_or_higher_version_replaces_a_built_in(tmp_path, version, 
 
 
 @pytest.mark.parametrize("low_first", [True, False])
-def test_the_higher_version_runs_and_1_10_is_above_1_9(tmp_path, low_first):
+def test_the_higher_version_runs_compared_numerically(tmp_path, low_first):
     names = ["low.py", "high.py"] if low_first else ["high.py", "low.py"]
     for name, version in zip(["low.py", "high.py"], ["1.9", "1.10"], strict=True):
         write(tmp_path, name, NATIVE.format(op="mine", version=version), header=False)
@@ -203,14 +203,14 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_plugin_that_cannot_be_imported_names_file_line_and_exception(tmp_path, fault):
+def test_an_import_error_names_file_line_and_exception(tmp_path, fault):
     text, said, line = FAULTS[fault]
     write(tmp_path, "plugin/aipubt_bad.py", f"X = 1\n{text}\n", header=False)
     with pytest.raises(PluginError, match=f"^plugin/aipubt_bad.py:{line}: .*{said}"):
         load_plugins([], {})
 
 
-def test_a_plugin_that_fails_late_leaves_nothing_and_fails_again(tmp_path):
+def test_a_plugin_failing_late_registers_nothing_and_fails_again(tmp_path):
     write(tmp_path, "fine.py", NATIVE.format(op="fine", version="1.0"), header=False)
     text = (
         LAYER.format(type="Silu", version="3.0") + METRIC.format(version="1.0") + NATIVE.format(op="half", version="1")
@@ -228,7 +228,7 @@ def test_a_plugin_that_fails_late_leaves_nothing_and_fails_again(tmp_path):
     assert not hasattr(OpType, "HalfDone")
 
 
-def test_a_file_whose_second_metric_collides_leaves_its_first_out_too(tmp_path):
+def test_a_file_with_a_colliding_metric_registers_none(tmp_path):
     load_plugins([write(tmp_path, "one.py", METRIC.format(version="1.0"))], {})
     both = METRIC.format(version="1.0").replace("TopKMetric", "AnotherMetric") + METRIC.format(version="1.0")
     with pytest.raises(PluginError, match=r"two\.py.*one\.py registers TopKMetric with the same version"):
@@ -250,7 +250,7 @@ def test_the_layer_answers_only_while_a_plugin_loads(tmp_path):
 
 
 @pytest.mark.parametrize("loaded", [False, True])
-def test_a_real_aipubuilder_beside_the_layer_is_an_error_that_names_both(tmp_path, monkeypatch, loaded):
+def test_an_installed_aipubuilder_next_to_ours_is_an_error(tmp_path, monkeypatch, loaded):
     real = write(tmp_path / "site", "AIPUBuilder/__init__.py", "", header=False)
     plugin = write(tmp_path, "one.py", LAYER.format(type="Silu", version="1.0"))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -322,7 +322,7 @@ def test_plugins_may_import_each_other(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["aipubt_a", "aipubt_b"])
-def test_a_plugin_is_compiled_from_its_source_whatever_lies_beside_it(tmp_path, name):
+def test_a_plugin_is_compiled_from_source_ignoring_cached_bytecode(tmp_path, name):
     """The statement names the source, and Python would never check an UNCHECKED_HASH file against it."""
     write(tmp_path, "plugin/aipubt_a.py", "import aipubt_b\nX = 1\n")
     write(tmp_path, "plugin/aipubt_b.py", "X = 1\n")
@@ -379,7 +379,7 @@ def test_a_version_is_numbers_joined_by_dots(text):
 
 
 @pytest.mark.parametrize("name", ["double\n::error::x\x1b[2J", 7, "", "Double"])
-def test_the_name_of_an_operator_is_one_that_a_spec_can_have(name):
+def test_operator_names_must_be_valid_in_specs(name):
     """It stands in the lines of a run, in records and in names of files."""
     with pytest.raises(PluginError, match="must be snake_case") as raised, REGISTRY.loading("a plugin"):
         operator(name, kind="reference")(lambda x: x)

@@ -1,4 +1,4 @@
-"""Oracles: which functions may judge a new operator, and that they do."""
+"""Oracles: which functions may be the oracle of a new operator, and that they judge it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_an_operator_of_onnx_is_an_oracle(oracle, attrs):
     assert float((function(x=X, **attrs) - wanted).abs().max()) <= 2.0**-24
 
 
-def test_operands_go_in_the_order_of_the_spec_and_attributes_by_name():
+def test_an_oracle_gets_operands_in_order_and_attributes_by_name():
     spec = spec_with("torch.sub", attrs={"alpha": load_library().specs["argmax"].attrs["axis"]})
     function = oracle_function(spec)
     assert function is not None
@@ -90,7 +90,7 @@ def test_anything_else_is_refused(oracle, said):
         oracle_function(unary(oracle))
 
 
-def test_no_oracle_is_called_where_a_spec_names_none():
+def test_a_spec_without_oracle_calls_none():
     assert oracle_function(unary(None)) is None
     assert oracle_function(unary("none")) is None
 
@@ -135,7 +135,7 @@ def test_an_oracle_judges_the_plugins_own_reference(tmp_path, oracle, fails):
     assert ("float" in failing(target(library, "plugin_copy", "a8", "ideal"), 10)) is fails
 
 
-def test_a_built_in_is_judged_by_itself_whatever_its_spec_says(tmp_path):
+def test_builtin_references_ignore_the_oracle_of_their_spec(tmp_path):
     wrong = target(open_library(), "add", "a8", "ideal")
     spec = wrong.spec.model_copy(update={"oracle": "torch.sub"})
     assert failing(type(wrong)(spec, wrong.scheme, wrong.platform), 3) == {}

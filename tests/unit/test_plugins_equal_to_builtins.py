@@ -1,4 +1,4 @@
-"""A plugin that computes what the built-in functions compute is as green as they are, on every operator and platform."""
+"""A plugin that computes the same as the built-in functions passes on every operator and platform."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Operators that only PPQ's table has, against torch's own and against definitions written out."""
+"""Operators that only PPQ has, against torch and against their definitions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_shuffled_channels():
         assert torch.equal(run("ChannelShuffle", x, groups=2)[0], torch.nn.ChannelShuffle(2)(x))
 
 
-def test_shuffled_channels_of_images_are_the_registrys():
+def test_shuffled_image_channels_equal_the_registry_operator():
     tensors = {n: Tensor(n, tuple(X.shape), DTYPES["float32"]) for n in "xy"}
     graph = Graph("g", (Node("n", "ChannelShuffle", ("x",), ("y",), {"groups": 3}),), tensors, ("x",), ("y",))
     made = registry_form(graph)
@@ -101,7 +101,7 @@ def test_normalised_sums():
     assert torch.equal(run("skipLayerNormPlugin", x, skip, weight, bias)[0], expected)
 
 
-def test_regions_of_mmcv_are_those_of_onnx():
+def test_mmcv_regions_equal_onnx():
     """With pixels at their middles, a bin from one pixel's middle to the next has its sample between four of them."""
     x = numbers(2, 3, 6, 6)
     rois = torch.tensor([[1.0, 0.5, 1.5, 3.5, 4.5]])
@@ -111,7 +111,7 @@ def test_regions_of_mmcv_are_those_of_onnx():
     )
 
 
-def test_attention_is_that_of_torch():
+def test_attention_equals_torch():
     size, heads = 8, 2
     theirs = torch.nn.MultiheadAttention(size, heads, batch_first=True).eval()
     q, k, v = numbers(2, 3, size), numbers(2, 5, size, seed=1), numbers(2, 5, size, seed=2)
@@ -124,7 +124,7 @@ def test_attention_is_that_of_torch():
     torch.testing.assert_close(y, expected)
 
 
-def test_what_moves_or_scales():
+def test_movement_and_scaling_operators():
     a, b, c = numbers(2, 3, 4), numbers(4, 5, seed=1), numbers(5, seed=2)
     assert torch.equal(run("PPQBiasFusedMatMul", a, b, c)[0], a @ b + c)
     assert torch.equal(run("PPQDeviceSwitch", a)[0], a)
@@ -151,12 +151,12 @@ def test_what_moves_or_scales():
         ("grid_sampler", (X, X), {"padding_mode": 3}, "padding_mode=3"),
     ],
 )
-def test_what_has_no_meaning_is_refused(op, operands, attrs, text):
+def test_invalid_ppq_operators_are_refused(op, operands, attrs, text):
     with pytest.raises(OperationError, match=text):
         run(op, *operands, **attrs)
 
 
-def test_a_file_names_them_under_a_domain():
+def test_ppq_operators_are_stored_under_their_own_domain():
     node = helper.make_node("ChannelShuffle", ["x"], ["y"], domain="ppl", groups=2)
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 2]) for name in "xy"]
     graph = helper.make_graph([node], "g", values[:1], values[1:])

@@ -1,4 +1,4 @@
-"""docs/ppq.md: every line of its program runs, and its results are what the page says."""
+"""The program in docs/ppq.md runs, with the results that the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quantizer engine probe`: what it infers is what an engine does, and what it writes is a platform."""
+"""`quantizer engine probe` infers an engine's arithmetic and writes a valid platform."""
 
 import sys
 from dataclasses import replace
@@ -55,7 +55,7 @@ def has(found, settings):
 
 
 @pytest.mark.parametrize(("platform", "op", "settings"), DECLARED)
-def test_of_our_engine_the_settings_are_left_that_the_platform_declares(platform, op, settings):
+def test_probing_the_builtin_engine_finds_the_declared_settings(platform, op, settings):
     found = found_in("builtin", platform, op)
     assert has(found, settings), [str(one) for one in found.kept]
     assert any(one.shipped == platform for one in found.kept)
@@ -67,7 +67,7 @@ def test_of_our_engine_the_settings_are_left_that_the_platform_declares(platform
 
 
 @pytest.mark.parametrize(("engine", "platform", "op", "settings"), REAL)
-def test_of_a_real_engine_the_settings_are_left_that_its_room_declares(engine, platform, op, settings):
+def test_probing_a_real_engine_finds_its_declared_settings(engine, platform, op, settings):
     name, _, variant = engine.partition(":")
     if name not in engines() or Chosen(name, variant or None).missing:
         pytest.skip(f"{name} is not installed")
@@ -75,7 +75,7 @@ def test_of_a_real_engine_the_settings_are_left_that_its_room_declares(engine, p
     assert has(found, settings), [str(one) for one in found.kept]
 
 
-def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
+def test_simulator_faults_are_named_with_an_example_element():
     found = found_in(FAULTY, "float32_any_order", "fully_connected")
     best = answer(found, "float32_any_order")
     assert dict(best.settings) == {
@@ -98,7 +98,7 @@ def test_the_faults_of_a_simulator_are_named_with_an_element_that_shows_each():
 
 
 @pytest.mark.nightly
-def test_an_accumulator_that_saturates_at_each_addition_is_named_with_what_it_adds_first():
+def test_probing_finds_a_saturating_accumulator_and_its_first_addend():
     found = found_in(SATURATING, "ideal", "fully_connected")
     best = answer(found, "ideal")
     assert best.value("rounding") == "half_away"
@@ -107,7 +107,7 @@ def test_an_accumulator_that_saturates_at_each_addition_is_named_with_what_it_ad
 
 
 @pytest.mark.nightly
-def test_the_accumulator_of_our_engine_wraps_at_the_bits_that_tosa_declares():
+def test_probing_finds_the_wrapping_accumulator_of_tosa():
     found = found_in("builtin", "tosa", "fully_connected")
     widths = {
         one.value("accumulator")
@@ -117,14 +117,14 @@ def test_the_accumulator_of_our_engine_wraps_at_the_bits_that_tosa_declares():
     assert widths == {(32, "wrap")}
 
 
-def test_nothing_explains_a_code_that_is_wrong_on_its_own(capsys):
+def test_a_single_wrong_code_fits_no_declared_arithmetic(capsys):
     assert main(["engine", "probe", FAULTY, "--op=relu"]) == 1
     out = capsys.readouterr().out
     assert "none of the declared arithmetics" in out
     assert out.rstrip().endswith("nothing explains relu")
 
 
-def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path, capsys):
+def test_the_probe_writes_a_valid_deterministic_platform_file(tmp_path, capsys):
     folder = tmp_path / "platforms"
     folder.mkdir()
     words = ["engine", "probe", "builtin", "--op-platform=tosa", "--op=relu", "-o"]
@@ -140,7 +140,7 @@ def test_the_file_is_a_platform_of_the_language_and_the_same_each_time(tmp_path,
     assert "# relu: q31_single, 31 bits" in texts[0]
 
 
-def test_an_operator_that_gave_no_answer_is_not_in_the_file():
+def test_operators_without_answer_are_left_out_of_the_file():
     """Before, the copy of a platform named it: without an answer every hypothesis is left."""
     right = found_in("builtin", "ort", "mul")
     other = open_session(Options(root=Path.cwd())).library
@@ -161,7 +161,7 @@ def run(case, feeds):
 """
 
 
-def test_an_engine_of_other_codes_is_told_whose_codes_the_questions_have(tmp_path, capsys):
+def test_an_engine_with_other_code_types_gets_a_hint(tmp_path, capsys):
     (tmp_path / "worker.py").write_text(UNSIGNED)
     assert main(["engine", "probe", f"{sys.executable}:{tmp_path / 'worker.py'}", "--op=relu"]) == 2
     message = capsys.readouterr().err

@@ -35,7 +35,7 @@ def pairwise(terms):
 
 
 def at_once(terms):
-    """Return what a tensor core gives: fixed point under the largest exponent, low bits cut off."""
+    """Return a sum as a tensor core computes it: fixed point under the largest exponent, low bits cut off."""
     largest = max(abs(float(term)) for term in terms)
     unit = 2.0 ** (np.frexp(largest)[1] - 24)
     return SINGLE(sum(np.trunc(float(term) / unit) for term in terms) * unit)
@@ -89,7 +89,7 @@ def order(added, **options):
         (exactly, "a format wider than float64", "in an order that cannot be seen"),
     ),
 )
-def test_the_order_is_found(added, kind, words):
+def test_probing_finds_the_order_of_a_float32_sum(added, kind, words):
     found = order(added)
     assert (found.format, found.order) == (kind, words)
 

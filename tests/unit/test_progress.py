@@ -1,4 +1,4 @@
-"""What a terminal says while tests run."""
+"""The progress line on a terminal while tests run."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 from progress import Estimate, Progress, minutes
 
 
-def test_a_slow_file_that_is_left_weighs_what_it_took_last_time():
+def test_the_estimate_uses_durations_of_the_last_run():
     estimate = Estimate({"slow.py": 9.0, "fast.py": 1.0})
     estimate.collected(["fast.py::a", "fast.py::b", "slow.py::a", "slow.py::b"])
     assert estimate.left(1.0) is None
@@ -20,14 +20,14 @@ def test_a_slow_file_that_is_left_weighs_what_it_took_last_time():
     assert estimate.counts == (4, 4)
 
 
-def test_a_file_that_nobody_knows_counts_as_the_mean_of_the_others():
+def test_an_unknown_test_file_is_estimated_by_the_mean():
     estimate = Estimate({"slow.py": 9.0, "fast.py": 1.0})
     estimate.collected(["fast.py::a", "new.py::a"])
     estimate.finished("fast.py::a")
     assert estimate.left(2.0) == pytest.approx(10.0)
 
 
-def test_a_failure_is_named_at_once_and_the_rest_estimated_from_time_to_time():
+def test_failures_are_shown_immediately_and_estimates_periodically():
     said, now = [], [100.0]
     progress = Progress(said.append, {}, lambda: now[0])
     progress.pytest_xdist_node_collection_finished([f"a.py::t{index}" for index in range(4)])
@@ -48,8 +48,8 @@ def test_durations_are_rounded_to_ten_seconds(seconds, text):
     assert minutes(seconds) == text
 
 
-def test_a_pipe_hears_nothing_of_it(pytester, request, warmed):
-    """Only a terminal has the plugin: what CI logs is pytest's own."""
+def test_progress_is_shown_only_on_a_terminal(pytester, request, warmed):
+    """The plugin is active only on a terminal, so that logs of CI are those of pytest."""
     (pytester.path / "conftest.py").write_text((request.config.rootpath / "tests/conftest.py").read_text())
     for name in ("progress", "warmed"):
         (pytester.path / f"{name}.py").write_text((request.config.rootpath / f"tests/{name}.py").read_text())

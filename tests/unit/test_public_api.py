@@ -27,7 +27,7 @@ def test_the_page_lists_what_a_package_exports(package):
 
 
 @pytest.mark.parametrize("package", PUBLIC)
-def test_no_public_name_is_that_of_a_module_beside_it(package):
+def test_no_public_name_shadows_a_module(package):
     """`from package import name` would give the module once somebody imported it."""
     module = importlib.import_module(f"quantizer.{package}")
     beside = {path.stem for path in Path(module.__file__).parent.iterdir()}
@@ -46,7 +46,7 @@ def test_the_import_line_of_the_page_runs():
     assert {"RuntimeHook", "TorchExecutor", "register_operation_handler"} <= found.keys()
 
 
-def test_core_and_reporting_need_no_torch_and_users_of_ppq_find_what_they_know():
+def test_core_and_reporting_need_no_torch():
     text = (
         "import sys; from quantizer.core import Record, Spec, load_spec; from quantizer.reporting import read_run;"
         "assert 'torch' not in sys.modules;"

@@ -90,7 +90,7 @@ def ort(path, feeds, names, *, optimized):
 
 
 @pytest.mark.parametrize("optimized", [False, True])
-def test_qdq_gives_the_same_codes_in_onnx_runtime(tmp_path, optimized):
+def test_exported_qdq_gives_the_same_codes_in_onnx_runtime(tmp_path, optimized):
     """With scales of powers of two every sum is exact, so that no order of additions can move a code.
 
     Weights have 7 bits: on x86 without VNNI the runtime's optimized kernels add two products in int16, and saturate.
@@ -164,7 +164,7 @@ def test_a_dispatcher_takes_exceptions_and_refuses_unknown_names():
 
 
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT16", "INT64"])
-def test_a_part_of_another_format_stays_as_it_is(kind):
+def test_a_part_of_another_format_is_not_changed(kind):
     """Configurations quantize float32: they do not apply to a sum in float64 next to it."""
     nodes = [
         helper.make_node("Cast", ["x"], ["d"], to=TensorProto.DataType.Value(kind)),
@@ -229,7 +229,7 @@ def test_quantized_hooks_see_both_sides_and_delegates_replace():
     assert torch.equal(executor(x)[0], before)
 
 
-def test_who_quantizes_what():
+def test_quantization_states_of_a_fused_graph():
     graph = quantized()
     conv, relu, pool = (graph.node(name).parameters for name in ("conv", "relu", "pool"))
     states = [c.state for c in (*conv.input_quantization_config, *conv.output_quantization_config)]
@@ -244,7 +244,7 @@ def test_who_quantizes_what():
     assert all(is_quantable(node) for node in graph.nodes)
 
 
-def test_policies_that_mean_nothing_are_refused():
+def test_contradictory_policies_are_refused():
     assert len(POLICIES) == 18
     for wrong in (P.LINEAR, P.PER_TENSOR | P.LINEAR, P.PER_TENSOR | P.PER_CHANNEL | P.LINEAR | P.SYMMETRICAL):
         with pytest.raises(ValueError, match="policy"):
@@ -303,14 +303,14 @@ def test_one_scale_for_each_tensor_is_written_from_opset_10_on(tmp_path, opset, 
         (20, Setting(num_of_bits=16), "'x': QDQ of 16 bits needs opset 21 or later, graph 'net' has 20"),
     ],
 )
-def test_what_an_opset_cannot_say_is_refused(tmp_path, opset, setting, text):
+def test_forms_missing_in_an_opset_are_refused(tmp_path, opset, setting, text):
     with pytest.raises(UnsupportedError, match=text):
         export_qdq(quantized(opset, setting=setting), tmp_path / "net.onnx")
     assert not (tmp_path / "net.onnx").exists()
 
 
-def test_a_mask_of_infinities_stays_float_and_the_rest_is_quantized(tmp_path):
-    """Attention adds minus infinity where a token must not look; the graph was refused as a whole."""
+def test_only_a_mask_of_infinities_stays_float(tmp_path):
+    """Attention masks tokens with minus infinity; such a graph was refused as a whole."""
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["s"], name="scores"),
         helper.make_node("Add", ["s", "mask"], ["m"], name="add"),

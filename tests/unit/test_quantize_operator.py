@@ -46,7 +46,7 @@ def test_codes_are_the_nearest_ones_and_ties_are_reached(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_what_is_not_the_declared_operation_fails(platform: str) -> None:
+def test_a_float64_quantizer_fails_where_float32_is_declared(platform: str) -> None:
     """The same numbers in float64: right to half a code, and another code beside ties of the float32 quotient."""
     quantizer = LIBRARY.platform(platform).runtime_quantizer
 

@@ -68,8 +68,8 @@ def test_every_stored_report_can_be_planted(session) -> None:
         ({**LINE, "does": 3}, "does must be"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:
-    """File and line precede what is wrong."""
+def test_an_unreadable_report_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:
+    """The message begins with file and line."""
     with pytest.raises(CaseError, match="x.jsonl:1") as err:
         read_reports(_written(tmp_path, row))
     assert said in str(err.value)
@@ -92,8 +92,8 @@ def test_a_fault_that_does_not_concern_the_operator_is_refused(tmp_path: Path, s
             bug(report, spec)
 
 
-def test_a_bug_shows_under_its_condition_alone_and_its_twin_nowhere(tmp_path: Path, session) -> None:
-    """The changed function gives the right codes where the condition does not hold."""
+def test_a_planted_report_changes_codes_only_under_its_condition(tmp_path: Path, session) -> None:
+    """Where the condition is false, the changed function gives the correct codes."""
     (report,) = read_reports(_written(tmp_path, {**LINE, "when": "elements > 4"}))
     spec = session.library.spec("add")
     target = next(t for t in session.all_targets(spec) if t.platform.platform == "ideal")
@@ -112,8 +112,8 @@ def test_a_bug_shows_under_its_condition_alone_and_its_twin_nowhere(tmp_path: Pa
     assert seen == {True, False}
 
 
-def test_the_gate_finds_what_no_condition_hides_and_says_what_no_case_meets(tmp_path: Path, session) -> None:
-    """A report is caught by a check, with a green twin; one whose condition never holds is not."""
+def test_reports_are_caught_unless_no_case_meets_their_condition(tmp_path: Path, session) -> None:
+    """A report is caught by a check while the unchanged function passes; one whose condition never holds is not."""
     rows = [
         LINE,
         {**LINE, "ref": "a/b#2", "when": "elements > 1000000000"},

@@ -194,7 +194,7 @@ def largest_error(folder: Path, layer: Noted, **cfg: object) -> tuple[float, flo
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", NOTED)
-def test_errors_are_those_of_the_original(tmp_path: Path, name: str, scheme: str) -> None:
+def test_errors_equal_those_of_the_original(tmp_path: Path, name: str, scheme: str) -> None:
     real, codes = NOTED[name].errors[list(SCHEMES).index(scheme)]
     got = largest_error(tmp_path, NOTED[name], **SCHEMES[scheme])
     assert got[0] == pytest.approx(real, rel=1e-3)

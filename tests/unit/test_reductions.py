@@ -38,7 +38,7 @@ def floats(seed):
 @pytest.mark.parametrize("keepdims", [0, 1])
 @pytest.mark.parametrize("axes", [(0,), (-1,), (0, 2), (0, 1, 2), None])
 @pytest.mark.parametrize("op", NAMES)
-def test_onnx_runtime_gives_the_same_to_the_rounding_of_a_sum(op, axes, keepdims, opset):
+def test_reductions_equal_onnx_runtime_up_to_sum_rounding(op, axes, keepdims, opset):
     x = floats(1)
     named = {} if axes is None or opset > 17 else {"axes": axes}
     kept = [numpy_helper.from_array(np.array(axes), "axes")] if axes is not None and opset > 17 else []
@@ -91,7 +91,7 @@ def test_codes_are_exact_numbers_rounded_once(op, scheme, ranges):
             assert (low <= 0 or low**2 <= sum(v * v for v in values)) and sum(v * v for v in values) <= high**2
 
 
-def test_a_root_between_two_codes_follows_the_mode_and_its_neighbours_do_not():
+def test_a_root_at_a_tie_follows_the_rounding_mode():
     squares = torch.tensor(
         [9, 25, 49, 10**18, (2 * 10**8 + 1) ** 2, (2 * 10**8 + 1) ** 2 - 1, (2 * 10**8 + 1) ** 2 + 1]
     )
@@ -114,7 +114,7 @@ def test_products_past_every_integer_type_are_exact():
 
 @pytest.mark.parametrize("end", [2.0**-9, 1.0])
 @pytest.mark.parametrize(("scheme", "terms"), [("a8", 129), ("a16", 129), ("a8", 1100)])
-def test_ties_of_a_long_product_have_data_though_its_unit_leaves_every_format(scheme, terms, end):
+def test_tie_data_exist_for_long_products(scheme, terms, end):
     target = Target(LIBRARY.spec("reduce_prod"), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"])
     bound = {"shape": (terms,), "axes": (0,), "keepdims": True}
     for seed in range(4):

@@ -34,7 +34,7 @@ def test_every_key_of_the_schema_has_a_row_with_a_meaning(page, schema):
     assert {place for place, meaning in rows.items() if not meaning.strip()} == set()
 
 
-def test_a_stale_page_is_named_and_nothing_is_written(tmp_path, capsys):
+def test_docs_check_names_a_stale_page_and_writes_nothing(tmp_path, capsys):
     from quantizer.cli import main
 
     assert main(["docs", "--dir", str(tmp_path)]) == 0
@@ -47,7 +47,7 @@ def test_a_stale_page_is_named_and_nothing_is_written(tmp_path, capsys):
     assert page.read_text() == "old"
 
 
-def test_a_flag_takes_no_value_and_an_option_without_an_ini_key_is_said_to_have_none(pytestconfig):
+def test_option_pages_mark_flags_and_missing_ini_keys(pytestconfig):
     """A flag was `--op-in-process=None`; with pytest 9.0 there was a traceback."""
     text = (FOLDER / "options.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(--op-[\w-]+)(=[^`]+)?` \|", text.split("\n## quantizer\n")[0], re.MULTILINE)

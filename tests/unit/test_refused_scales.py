@@ -1,4 +1,4 @@
-"""Scales whose ratio a platform has no multiplier for: refused where the rule gives them, a failure where a plugin does."""
+"""Scales beyond a platform's multipliers: refused if the rule gives them, a failure if a plugin does."""
 
 import json
 from dataclasses import replace
@@ -31,7 +31,7 @@ def test_scales_of_the_rule_are_refused():
     assert (verdict.check, verdict.status) == ("engine", "inconclusive")
 
 
-def test_a_scale_that_a_plugin_makes_that_small_fails():
+def test_a_too_small_scale_of_a_plugin_fails():
     ordinary = stored().but(ranges={"a": (-1.0, 1.0), "b": (-1.0, 1.0), "y": (-1.0, 1.0)})
     assert not any(
         verdict.failing or verdict.status == "inconclusive"

@@ -83,7 +83,7 @@ def elsewhere(trial: Trial, other: Target) -> Tensor:
     ],
 )
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_the_last_entry_that_a_version_reaches_holds(name: str, engine: str, version: str, place: str) -> None:
+def test_the_latest_applicable_release_entry_applies(name: str, engine: str, version: str, place: str) -> None:
     platform = LIBRARY.platform(name)
     found = platform.at_release(engine, version)
     assert found.quantizer.zero_point == place
@@ -91,13 +91,13 @@ def test_the_last_entry_that_a_version_reaches_holds(name: str, engine: str, ver
     assert found.model_copy(update={"quantizer": platform.quantizer}) == platform
 
 
-def test_numbers_lead_a_version() -> None:
+def test_release_numbers_are_parsed_from_versions() -> None:
     assert [release_of(text) for text in ("2.14.1", "2.14.0", "2.16.0.dev1", "2.15.0a0+git", "", "today")] == [
         (2, 14, 1), (2, 14), (2, 16), (2, 15), (), (),
     ]  # fmt: skip
 
 
-def test_a_run_of_the_engine_has_the_settings_of_its_version_and_any_other_run_the_first_ones() -> None:
+def test_release_settings_apply_only_to_runs_of_the_engine() -> None:
     own, real = (Options(root=Path.cwd(), engine=name).library() for name in ("builtin", "torch"))
     version = (installed_version("torch") or "").split("+")[0]
     for name in PLATFORMS:
@@ -119,7 +119,7 @@ def test_a_run_of_the_engine_has_the_settings_of_its_version_and_any_other_run_t
         ("reduce_mean", {"shapes": {"x": (2, 4, 3)}, "attrs": {"axes": (1,), "keepdims": False}}),
     ],
 )
-def test_codes_of_another_release_fail_and_its_own_pass(op: str, changes: dict[str, Any], platform: str) -> None:
+def test_only_codes_of_the_own_release_pass(op: str, changes: dict[str, Any], platform: str) -> None:
     first, later = both(op, platform)
     differ = [0, 0]
     for seed in range(60):
@@ -144,7 +144,7 @@ def test_codes_of_another_release_fail_and_its_own_pass(op: str, changes: dict[s
         ([("2.14", "quantizer: {rounding: stochastic}")], "releases.0.quantizer.rounding", "deterministic"),
     ],
 )
-def test_lint_refuses_entries_that_cannot_hold(
+def test_lint_refuses_impossible_release_entries(
     tmp_path: Path, entries: list[tuple[str, str]], place: str, said: str
 ) -> None:
     (tmp_path / "platforms").mkdir()
@@ -156,7 +156,7 @@ def test_lint_refuses_entries_that_cannot_hold(
     assert any(place in line and said in line for line in found), found
 
 
-def test_a_golden_of_the_first_settings_is_not_compared_where_the_release_explains_the_difference() -> None:
+def test_a_golden_difference_explained_by_the_release_is_skipped() -> None:
     first, later = both("quantize", "torch_x86")
     trials = (tied(later, seed) for seed in range(60))
     trial = next(one for one in trials if not np.array_equal(elsewhere(one, first).numpy(), one.got))

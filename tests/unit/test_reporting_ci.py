@@ -68,7 +68,7 @@ def test_a_failure_is_annotated_on_the_line_that_states_what_failed() -> None:
     ]
 
 
-def test_items_of_one_cause_share_an_annotation_and_the_last_counts_the_rest() -> None:
+def test_items_of_one_cause_share_an_annotation() -> None:
     run = [failing(f"conv2d-{n:02}") for n in range(20)] + [failing(f"{chr(97 + n)}-x", chr(97 + n)) for n in range(15)]
     found = [*map(parsed, annotate(run, facts()))]
     assert len(found) == 10
@@ -150,7 +150,7 @@ def test_a_blank_engine_of_a_record_gives_the_plain_command() -> None:
     assert rerun(Record("relu-a8-ort", "relu", "cases", "passed", engine="ort x86")).endswith(" --op-engine=ort")
 
 
-def test_the_command_of_an_item_names_the_platform_that_its_engine_is_a_guest_on() -> None:
+def test_an_item_command_names_a_platform_foreign_to_its_engine() -> None:
     from quantizer.reporting.items import rerun
 
     run = facts(selection=["--op-platform=chip"], arguments="--op-engine=python:sim.py")
@@ -162,7 +162,7 @@ def test_the_command_of_an_item_names_the_platform_that_its_engine_is_a_guest_on
     assert "--op-platform" not in rerun(own, run)
 
 
-def test_a_failure_of_an_engine_names_the_platform_that_it_is_a_guest_on(tmp_path) -> None:
+def test_an_engine_failure_names_a_platform_foreign_to_it(tmp_path) -> None:
     from quantizer.conformance.setup.options import Options
 
     (tmp_path / "sim.py").write_text('NAME, VERSION, FORM = "sim", "0.1", "npz"\n')

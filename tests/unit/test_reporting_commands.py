@@ -33,7 +33,7 @@ def item(name: str = "a", outcome: str = "passed", ratio: float = 0.5) -> Record
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run where no project states thresholds."""
+    """Run in a folder without project thresholds."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -65,7 +65,7 @@ def test_reasons_to_fail_go_to_stderr_with_status_1(base: Path, run: Path, capsy
     )
 
 
-def test_what_is_not_asked_for_does_not_fail(base: Path, run: Path) -> None:
+def test_only_requested_reasons_fail_a_diff(base: Path, run: Path) -> None:
     assert call("diff", base, run, "--fail-on", "coverage") == 0
     assert call("diff", base, run, "--fail-on", "regression", "--factor", "1.5") == 0
     assert call("diff", base, run, "--fail-on", "regression", "--factor", "1.3") == 1
@@ -151,7 +151,7 @@ def test_help_tells_statuses_and_reasons(capsys: pytest.CaptureFixture[str]) -> 
         assert word in text
 
 
-def test_the_parser_offers_what_the_gate_and_the_views_know(base: Path) -> None:
+def test_report_options_match_the_gate_and_the_views(base: Path) -> None:
     parser = argparse.ArgumentParser()
     commands.add_parser(parser.add_subparsers())
     args = parser.parse_args(["report", "diff", "x", "y", "--fail-on", ",".join(thresholds.FAIL_ON)])
@@ -169,7 +169,7 @@ def test_a_poor_encoding_gets_escapes(base: Path, tmp_path: Path, monkeypatch: p
     assert b"\\xd7 off" in raw.getvalue()
 
 
-def test_a_comparison_imports_nothing_heavy() -> None:
+def test_report_diff_imports_no_heavy_modules() -> None:
     probe = (
         "import sys, quantizer.reporting.commands as c, quantizer.reporting.diff, quantizer.reporting.gate\n"
         "import quantizer.reporting.diff_views, quantizer.reporting.store\n"

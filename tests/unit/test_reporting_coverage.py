@@ -38,7 +38,7 @@ def records() -> list[Record]:
     ]
 
 
-def test_schemes_that_passed_are_named_on_each_platform_and_the_others_behind_not() -> None:
+def test_platform_tables_list_passed_and_not_passed_schemes() -> None:
     table = platform_table(records())
     assert [column.name for column in table.columns] == ["op", "compass", "ideal", "ort"]
     assert table.rows == (
@@ -59,7 +59,7 @@ def test_gaps_are_counted_by_operator_and_check_and_placed() -> None:
     assert gap_table(everywhere).rows == (("add", "float", "2 of 2", "8 of 20", "everywhere"),)
 
 
-def test_the_compact_table_begins_with_what_lacks_something() -> None:
+def test_the_compact_table_lists_incomplete_operators_first() -> None:
     assert compact_table(records()).rows == (
         ("add", "1", "2", "-", "round_trip 4"),
         ("conv", "-", "1", "1/2", "float 4, round_trip 4, coverage 2"),
@@ -121,7 +121,7 @@ def test_thirty_operators_on_seventeen_targets_stay_readable() -> None:
 
 
 @pytest.mark.parametrize("place", range(0, 510, 73))
-def test_one_gap_more_in_any_cell_gates_and_so_does_a_lost_cell(place: int) -> None:
+def test_a_new_gap_or_a_lost_cell_fails_the_gate(place: int) -> None:
     base = many()
     worse = [*base]
     less = replace(OK, passed=9, inconclusive=1, reasons=("new",))

@@ -51,7 +51,7 @@ def test_each_item_has_its_status() -> None:
     assert (diff.base_items, diff.run_items) == (9, 10)
 
 
-def test_another_version_of_the_engine_is_named_and_is_no_change() -> None:
+def test_another_engine_version_is_named_but_no_change() -> None:
     old, new = (replace(item(), engine=f"sim {version}") for version in ("1.0", "1.1"))
     diff = change(old, new)
     assert diff.is_empty
@@ -85,7 +85,7 @@ def test_any_growth_counts_and_the_largest_factor_is_first() -> None:
     assert [(c.id, c.factor) for c in diff.shrunk] == [("c", math.inf), ("a", 2.0)]
 
 
-def test_a_check_that_gave_no_verdict_has_no_ratio_to_compare() -> None:
+def test_a_check_without_verdict_has_no_ratio_to_compare() -> None:
     diff = change(item(accuracy=CheckRecord(inconclusive=10)), item(accuracy=OK))
     assert (diff.grown, diff.shrunk) == ((), ())
 
@@ -131,11 +131,11 @@ def losses(old: Record, new: Record) -> list[tuple[str, str, object, object]]:
         ),
     ],
 )
-def test_coverage_that_is_lost(old: Record, new: Record, lost: list[tuple[str, str, object, object]]) -> None:
+def test_lost_coverage_is_listed(old: Record, new: Record, lost: list[tuple[str, str, object, object]]) -> None:
     assert losses(old, new) == lost
 
 
-def test_what_is_not_reached_behind_a_new_failure_is_not_counted_as_a_loss() -> None:
+def test_coverage_missing_after_a_new_failure_is_no_loss() -> None:
     whole = replace(item(tiled=OK), coverage=("p", "q"))
     cut_off = item(outcome="failed", cases=2, accuracy=BAD)
     assert not change(whole, cut_off).lost
@@ -157,7 +157,7 @@ def test_float_kernels_of_another_processor_have_other_last_bits() -> None:
     assert [c.check for c in compare([here], [there], elsewhere=True).grown] == ["accuracy"]
 
 
-def test_a_defect_of_another_processor_is_known_and_no_lost_coverage() -> None:
+def test_a_defect_of_another_processor_is_no_lost_coverage() -> None:
     here, there = item(accuracy=OK), item(accuracy=replace(OK, passed=7, defects=2, mistrusted=1))
     placed = [replace(record, engine="onnxruntime") for record in (here, there)]
 
@@ -230,7 +230,7 @@ def test_the_order_of_records_changes_no_byte(base: list[Record], run: list[Reco
 
 @quiet
 @given(runs, runs)
-def test_what_grows_one_way_shrinks_the_other(base: list[Record], run: list[Record]) -> None:
+def test_a_reversed_diff_swaps_grown_and_shrunk(base: list[Record], run: list[Record]) -> None:
     there, back = compare(base, run), compare(run, base)
     assert [(c.id, c.check, c.factor) for c in there.grown] == [(c.id, c.check, c.factor) for c in back.shrunk]
     assert [c.id for c in there.added] == [c.id for c in back.removed]
@@ -291,11 +291,11 @@ items added
 """
 
 
-def test_a_small_diff_reads_like_this_on_a_terminal() -> None:
+def test_a_small_diff_renders_as_expected_on_a_terminal() -> None:
     assert render(sample(), "terminal") == TERMINAL
 
 
-def test_the_check_of_a_new_failure_is_no_error_grown_except_in_json() -> None:
+def test_a_new_failure_is_listed_as_grown_only_in_json() -> None:
     worse = item("add-a8", "failed", accuracy=BAD)
     diff = change(item("add-a8"), worse)
     assert render(diff, "terminal").count("add-a8") == 1
@@ -338,7 +338,7 @@ def test_json_is_indented_as_the_standard_library_does() -> None:
         assert text == json.dumps(json.loads(text), sort_keys=True, indent=2) + "\n"
 
 
-def test_a_long_list_is_cut_on_a_terminal_and_says_where_all_is() -> None:
+def test_a_long_list_is_cut_on_a_terminal_with_a_pointer() -> None:
     diff = compare([item(f"i{n}" * 50) for n in range(30)], [])
     lines = as_terminal(diff, limit=4)
     assert lines[-1] == "  and 26 more: --format json lists all"
@@ -347,8 +347,8 @@ def test_a_long_list_is_cut_on_a_terminal_and_says_where_all_is() -> None:
         render(diff, "html")
 
 
-def test_a_repaired_item_is_fixed_and_nothing_else() -> None:
-    """A failure ends its item: what other checks and cases show after the repair was hidden, not better before."""
+def test_a_repaired_item_is_listed_only_as_fixed() -> None:
+    """A failure ends its item, so that results behind it were hidden before the repair, not worse."""
     hidden = CheckRecord(passed=1, ratio=0.1, elements=2, width=1.0)
     whole = CheckRecord(passed=10, inconclusive=3, ratio=0.9, elements=90, width=1.0)
     failed = replace(item(outcome="failed", cases=2, arithmetic=BAD, float=hidden, accuracy=hidden), gaps=())

@@ -46,7 +46,7 @@ def test_expired_entries_come_first_then_the_oldest() -> None:
     ]
 
 
-def test_the_day_is_given_not_the_clocks() -> None:
+def test_exception_age_uses_the_given_day() -> None:
     found = {row["exception"]: row for row in rows("2027-02-01")}
     assert found["old"]["age in days"] == "366"
     assert found["stuck"]["expires"] == "2026-12-31, expired"
@@ -56,7 +56,7 @@ def test_the_day_is_given_not_the_clocks() -> None:
     assert not any(met.expired for met in unknown)
 
 
-def test_page_and_markdown_list_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_and_markdown_list_exceptions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in (page.render(MET, title="t", facts=facts()), markdown.render(MET, facts=facts())):
         assert "Exceptions by age" in text
         assert text.index("2026-11-01, expired") < text.index("wraps")

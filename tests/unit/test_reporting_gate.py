@@ -1,4 +1,4 @@
-"""The gate gives one sentence per reason, and none for what was not asked or not lost."""
+"""The gate gives one sentence per requested reason, and none for others."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_new_failures_fail_the_gate_that_asks_for_them(base: list[Record], run: 
     assert not any("fail" in reason for reason in gate(base, run, {"regression"}))
 
 
-def test_a_check_of_a_new_failure_is_not_told_a_second_time_as_a_regression() -> None:
+def test_a_new_failure_is_not_also_a_regression() -> None:
     base, run = item(), item(outcome="failed", accuracy=replace(OK, failed=1, ratio=2.0))
     grown = ["a: the worst accuracy ratio grew from 0.5 to 2, beyond the 1 that is allowed."]
     failed = ["a: failed (accuracy 2.00), and passed in the baseline."]
@@ -130,13 +130,13 @@ def test_lost_coverage_fails_the_gate_that_asks_for_it(old: Record, new: Record,
     assert gate([old], [new], {"new-failure", "regression"}) == []
 
 
-def test_a_new_item_with_gaps_is_more_gaps_than_the_baseline() -> None:
+def test_a_new_item_with_gaps_fails_the_coverage_gate() -> None:
     new = replace(item("b"), gaps=("x=1", "x=2"))
     assert gate([item()], [item(), new], {"coverage"}) == ["b: has 2 gaps, and is not in the baseline."]
     assert gate([item()], [item(), item("b")], {"coverage"}) == []
 
 
-def test_what_is_missing_is_a_loss_unless_the_run_was_a_selection() -> None:
+def test_missing_items_are_a_loss_unless_deselected() -> None:
     base = [item(accuracy=OK, tiled=OK), item("b"), Record("b-golden", "b", "golden", "passed")]
     assert gate(base, [item()], {"coverage"}) == [
         "b: missing from the run, and in the baseline with 10 cases.",
@@ -154,7 +154,7 @@ def test_an_empty_run_never_passes(word: str) -> None:
     assert gate([], [], set()) == []
 
 
-def test_what_cannot_be_asked_is_an_error() -> None:
+def test_invalid_gate_arguments_are_an_error() -> None:
     with pytest.raises(
         ValueError, match=r"fail_on: 'speed' is not a reason to fail. Choose from new-failure, regression"
     ):

@@ -31,7 +31,7 @@ def file(tmp_path) -> Path:
     return tmp_path / "history.sqlite"
 
 
-def test_what_was_appended_is_read_back_in_order(file):
+def test_appended_runs_are_read_back_in_order(file):
     for name, ratio in (("b", 0.5), ("a", math.inf)):
         append(file, name, {"add": Figures(ratio, None, None, 1, 0, 0, None, None), "relu": FIGURES})
     assert runs(file) == ["b", "a"]
@@ -52,7 +52,7 @@ def test_the_figures_of_a_run_are_its_worst():
     assert figures_of(records[2:], {}, {})["add"] == Figures(0.0, None, None, 0, 0, 0, None, None)
 
 
-def test_many_processes_append_at_once_and_lose_nothing(file):
+def test_concurrent_appends_lose_nothing(file):
     code = (
         "import sys; from pathlib import Path; from quantizer.reporting.history import Figures, append;"
         "append(Path(sys.argv[1]), sys.argv[2], {'add': Figures(0.5, None, None, 1, 0, 0, None, None)})"
@@ -63,7 +63,7 @@ def test_many_processes_append_at_once_and_lose_nothing(file):
     assert len(trend(file)) == WRITERS
 
 
-def test_a_writer_killed_in_the_middle_leaves_what_was_there(file):
+def test_a_killed_writer_leaves_the_old_history(file):
     append(file, "before", {"add": FIGURES})
     code = (
         "import os, signal, sys; from pathlib import Path; from quantizer.reporting import history as h\n"
@@ -83,7 +83,7 @@ def test_a_writer_killed_in_the_middle_leaves_what_was_there(file):
 
 
 @pytest.mark.parametrize("place", [0, 20, 100, 4096 + 3])
-def test_a_damaged_file_is_refused_and_left_as_it_is(file, place):
+def test_a_damaged_history_is_refused_and_not_changed(file, place):
     append(file, "r", {f"op{i}": FIGURES for i in range(200)})
     damaged = bytearray(file.read_bytes())
     damaged[place : place + 64] = b"\xa5" * 64

@@ -107,7 +107,7 @@ Where a check could not be made, and in how many cases.
 """
 
 
-def test_a_small_run_reads_like_this() -> None:
+def test_a_small_run_renders_as_expected() -> None:
     assert render(records(), limit=2) == EXPECTED
 
 
@@ -129,7 +129,7 @@ def many(count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("max_bytes", [2_000, 5_000, 20_000, 100_000])
-def test_the_size_is_kept_and_what_was_cut_is_said(max_bytes: int) -> None:
+def test_the_size_limit_holds_and_cuts_are_reported(max_bytes: int) -> None:
     text = render(many(300), max_bytes=max_bytes)
     assert max_bytes // 2 < len(text.encode()) <= max_bytes
     if max_bytes < 100_000:
@@ -153,7 +153,7 @@ def test_no_room_for_the_headline_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("text", ["a|b", "`", "``x`", " x ", "a\nb", "<img>", "@someone", "\x1b[1m", "x" * 999])
-def test_nothing_ends_a_code_span_or_a_cell(text: str) -> None:
+def test_no_text_breaks_out_of_a_code_span_or_cell(text: str) -> None:
     span = code(text)
     fence = re.match("`+", span)
     assert fence
@@ -195,7 +195,7 @@ def test_tables_are_laid_out_as_tabulate_does(table: tuple[list[bool], list[tupl
     assert markdown_table(Section("t", columns, rows)) == expected.split("\n")
 
 
-def test_no_row_is_written_that_cannot_be_shown() -> None:
+def test_rows_beyond_the_size_limit_are_not_rendered() -> None:
     written: list[int] = []
 
     def write(number: int) -> tuple[str]:

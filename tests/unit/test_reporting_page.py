@@ -1,4 +1,4 @@
-"""The page: whole, closed to the network, escaped, the same bytes for the same run."""
+"""The page of a run: complete, self-contained, escaped, and deterministic."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ RUN = [
 BROKEN = {"accuracy": CheckRecord(passed=8, failed=1, ratio=1.3, elements=90)}
 
 
-def test_every_link_leads_into_the_page_and_every_element_is_closed():
+def test_every_link_is_internal_and_every_element_closed():
     page = Parsed(render(RUN, title="a run"))
     assert page.open == []
     assert len(page.ids) == len(set(page.ids))
@@ -95,7 +95,7 @@ def test_every_link_leads_into_the_page_and_every_element_is_closed():
     assert {item.id for item in RUN} <= set(page.ids)
 
 
-def test_nothing_is_fetched():
+def test_the_page_fetches_nothing():
     text = render(RUN, title="a run")
     assert "default-src 'none'" in text
     assert not {"link", "img", "iframe", "object"} & set(Parsed(text).tags)
@@ -103,7 +103,7 @@ def test_nothing_is_fetched():
     assert "https://" not in text
 
 
-def test_what_others_wrote_is_text():
+def test_foreign_text_is_escaped_on_the_page():
     evil = record("add-a8-ideal", outcome="failed", failure="</td><script>alert(1)</script>", checks=BROKEN)
     page = Parsed(render([evil], title="<b>"))
     assert page.tags.count("script") == 1
@@ -111,7 +111,7 @@ def test_what_others_wrote_is_text():
     assert "</td><script>alert(1)</script>" in page.text
 
 
-def test_a_failing_item_is_red_with_its_graph_and_the_commands_that_show_it(tmp_path):
+def test_a_failing_item_shows_its_graph_and_commands(tmp_path):
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 (0123456789ab)")
     (tmp_path / "add-a8-ideal-000000000000.json").write_text("not the smallest")
     (tmp_path / "add-a8-ideal-0123456789ab.json").write_text(REPLAY.read_text())
@@ -125,7 +125,7 @@ def test_a_failing_item_is_red_with_its_graph_and_the_commands_that_show_it(tmp_
     assert "<td>1.30<td>" in text
 
 
-def test_the_first_screen_links_what_broke_and_the_case_shows_what_was_printed(tmp_path):
+def test_the_first_screen_links_failures_and_cases_show_output(tmp_path):
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 [0123456789ab]")
     raw = json.loads(REPLAY.read_text()) | {
         "text": "worst  y[0]\n  got  3\n  suspect  the rule\n  accumulator -508 = 3*-12 <b>\n"
@@ -162,7 +162,7 @@ def test_since_when_an_operator_fails(failed, said):
     assert ({op: one.text for op, one in found.items()}) == ({"add": said} if said else {})
 
 
-def test_the_first_screen_says_since_when_and_whose_functions_broke():
+def test_the_first_screen_shows_since_when_and_whose_function():
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90")
     facts = Facts.model_validate(
         {
@@ -195,7 +195,7 @@ def test_the_first_screen_counts_failing_items_and_operators():
     assert "<p><b>2 of 3 items failed, in 2 of 3 operators.</b></p>" in text
 
 
-def test_the_commands_of_a_failure_name_the_run_and_what_it_loaded(tmp_path):
+def test_failure_commands_name_the_run_and_its_plugins(tmp_path):
     failing = record("add-a8-ideal", outcome="failed", checks=BROKEN, failure="accuracy: 1 of 90 [0123456789ab]")
     (tmp_path / "failures").mkdir()
     (tmp_path / "failures" / "add-a8-ideal-0123456789ab.json").write_text(REPLAY.read_text())
@@ -264,21 +264,21 @@ def test_the_same_run_gives_the_same_page_in_any_order():
     assert render(RUN, title="t") == render(RUN[::-1], title="t")
 
 
-def test_a_histogram_has_one_bar_a_bin_and_ratios_beyond_one_apart():
+def test_a_histogram_separates_ratios_beyond_one():
     assert histogram([0.01, 0.02, 0.99, 1.0]).count("M") == 2
     assert histogram([1.0]).count("bad") == 0
     assert histogram([1.0000001, math.inf]).count('class="bars bad"') == 1
     assert histogram([i / BINS for i in range(BINS)]).count("M") == BINS
 
 
-def test_more_decibels_lie_higher_and_a_gap_breaks_a_line():
+def test_charts_plot_decibels_upwards_and_break_at_gaps():
     low, high = (float(re.search(r"M\S+ ([\d.]+)h0", scatter([(8, decibel)]))[1]) for decibel in (10.0, 60.0))
     assert low > high
     assert sparkline([0.1, 0.2, None, 0.3, 0.4]).count("M") == 2
     assert sparkline([None, math.inf]) == ""
 
 
-def test_a_large_run_shows_what_fails_and_the_worst_and_counts_the_rest(monkeypatch):
+def test_a_large_run_shows_failures_and_the_worst_items(monkeypatch):
     monkeypatch.setattr(page_module, "WHOLE", 20)
     schemes = [f"a{number}" for number in range(30)]
     run = [record(f"{op}-{scheme}-ideal") for op in ("add", "relu") for scheme in schemes]
@@ -294,7 +294,7 @@ def test_a_large_run_shows_what_fails_and_the_worst_and_counts_the_rest(monkeypa
     assert "quantizer report html reports/out --op add" in text
 
 
-def test_a_large_run_whose_every_item_fails_stays_bounded(monkeypatch):
+def test_a_large_run_of_only_failures_stays_within_its_size(monkeypatch):
     monkeypatch.setattr(page_module, "WHOLE", 20)
     for module in (page_module, page_operators):
         monkeypatch.setattr(module, "MOST", 5)

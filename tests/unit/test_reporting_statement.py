@@ -29,7 +29,7 @@ RUN = [
 ]  # fmt: skip
 
 
-def test_it_says_what_was_tested_excused_and_left_open() -> None:
+def test_a_statement_lists_results_exceptions_and_gaps() -> None:
     found = state(RUN, facts())
     assert found.result == "conforms"
     assert found.counts == {
@@ -62,7 +62,7 @@ def test_it_says_what_was_tested_excused_and_left_open() -> None:
     assert [(p.name, p.origin, p.version) for p in found.plugins] == [("vendor", "vendor-ops", "0.3")]
 
 
-def test_the_first_line_counts_what_was_refused() -> None:
+def test_the_first_line_of_a_statement_counts_refusals() -> None:
     assert "refused" not in render(state(RUN, facts()))
     checks = {"arithmetic": CheckRecord(passed=1), "engine": CheckRecord(inconclusive=2, reasons=("no kernel",))}
     found = state([RUN[0], replace(RUN[1], checks=checks)], facts())
@@ -85,7 +85,7 @@ def test_one_failing_item_does_not_conform() -> None:
         ({"profile": "nightly"}, "the seed of generated cases was not fixed"),
     ],
 )
-def test_what_the_run_left_open_is_named(changes: dict[str, object], says: str) -> None:
+def test_a_statement_names_what_is_left_open(changes: dict[str, object], says: str) -> None:
     found = state(RUN, facts(**changes))
     assert found.gaps[0].what == "run"
     assert says in found.gaps[0].reason

@@ -41,7 +41,7 @@ def line(**changes: object) -> str:
     return json.dumps(raw)
 
 
-def test_what_is_written_is_read_sorted_by_id(tmp_path: Path) -> None:
+def test_written_records_are_read_sorted_by_id(tmp_path: Path) -> None:
     write_run(tmp_path / "new", records(), {"items": 3})
     expected = sorted(records(), key=lambda record: record.id)
     assert read_run(tmp_path / "new") == expected
@@ -78,7 +78,7 @@ def test_a_baseline_keeps_everything_but_the_failure_text(tmp_path: Path) -> Non
     assert "outside" not in (tmp_path / "deep" / "gate.jsonl").read_text()
 
 
-def test_timings_lie_beside_the_records(tmp_path: Path) -> None:
+def test_timings_are_stored_next_to_the_records(tmp_path: Path) -> None:
     write_timings(tmp_path, {"b": 0.5, "a": 2.0})
     assert (tmp_path / "timings.jsonl").read_text() == '{"id":"a","seconds":2.0}\n{"id":"b","seconds":0.5}\n'
 
@@ -159,7 +159,7 @@ changed = st.lists(st.sampled_from(sorted(fields)), max_size=2, unique=True).fla
 
 @settings(max_examples=500, deadline=None, database=None, derandomize=True)
 @given(changed, st.sets(st.sampled_from(["version", "id", "op", "kind", "outcome"]), max_size=1))
-def test_what_is_read_at_once_is_what_the_model_allows(changes: dict[str, object], gone: set[str]) -> None:
+def test_the_fast_record_reader_accepts_the_same_as_the_model(changes: dict[str, object], gone: set[str]) -> None:
     raw = json.loads(line()) | changes
     text = json.dumps({name: raw[name] for name in sorted(raw) if name not in gone})
     outcomes = []
@@ -189,7 +189,7 @@ def test_an_infinite_ratio_and_keys_in_any_order_are_read(tmp_path: Path) -> Non
     assert first.checks == second.checks == {"tiled": CheckRecord(ratio=math.inf)}
 
 
-def test_a_place_that_holds_no_run_is_named(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         CaseError, match=r"nowhere: cannot be read: no such file or directory\. Name the directory of a run"
     ):

@@ -68,11 +68,11 @@ gaps, by reason
 """
 
 
-def test_a_small_run_reads_like_this() -> None:
+def test_a_small_run_renders_as_expected() -> None:
     assert render(records()) == EXPECTED.splitlines()
 
 
-def test_nothing_is_said_of_nothing() -> None:
+def test_an_empty_run_renders_nothing() -> None:
     assert render([]) == []
 
 
@@ -82,7 +82,7 @@ def test_order_does_not_change_the_lines() -> None:
     assert render(shuffled) == render(records())
 
 
-def test_what_the_limit_leaves_out_is_counted_and_placed() -> None:
+def test_rows_beyond_the_limit_are_counted() -> None:
     lines = render(records(), limit=2, path="reports/out/records.jsonl")
     assert lines[4] == "and 3 more: reports/out/records.jsonl"
     assert render(records(), limit=2)[4] == "and 3 more"
@@ -91,7 +91,7 @@ def test_what_the_limit_leaves_out_is_counted_and_placed() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
-def test_names_give_way_before_the_width(width: int) -> None:
+def test_long_names_are_cut_to_the_width(width: int) -> None:
     long = item("depthwise_conv2d_with_a_name", "tflite_builtin_as_of_today", arithmetic=CheckRecord(passed=9))
     wide = replace(long, checks={"a_check_of_a_plugin_" * 9: CheckRecord(inconclusive=9, reasons=("why " * 90,))})
     lines = render([long, replace(wide, id="x", failure="f" * 10**6)], width=width)
@@ -112,7 +112,7 @@ def test_a_check_without_a_verdict_is_never_the_worst() -> None:
     assert (row.check, row.ratio) == ("accuracy", 0.0)
 
 
-def test_an_outcome_that_is_not_known_to_be_harmless_is_a_failure() -> None:
+def test_an_unknown_outcome_counts_as_a_failure() -> None:
     assert totals([item("a", "ideal", "xpassed")]).items == {"passed": 0, "failed": 1, "known": 0, "skipped": 0}
 
 
@@ -156,7 +156,7 @@ def test_the_summary_is_the_totals() -> None:
         (float("inf"), "inf"),
     ],
 )
-def test_rounding_never_hides_a_crossing(ratio: float, text: str) -> None:
+def test_rounded_ratios_never_hide_the_limit(ratio: float, text: str) -> None:
     assert ratio_text(ratio) == text
 
 
@@ -180,7 +180,7 @@ def test_the_name_of_the_worst_check_is_never_cut():
     assert "parameters 1.00" in "\n".join(render(found, width=50))
 
 
-def test_names_stay_whole_where_no_cut_makes_the_table_fit() -> None:
+def test_names_are_not_cut_if_the_table_cannot_fit() -> None:
     """Eleven platforms are wider than a narrow terminal whatever is cut."""
     platforms = [f"platform_number_{number}" for number in range(11)]
     gap = CheckRecord(passed=1, inconclusive=9)

@@ -29,7 +29,7 @@ def item(error: float | None, ratio: float = 0.999, name: str = "add-a8-ideal") 
     )
 
 
-def test_an_error_in_lsb_grows_where_the_ratio_does_not() -> None:
+def test_an_error_in_lsb_may_grow_without_the_ratio() -> None:
     found = compare(
         [item(0.5), item(0.7, name="b"), item(None, name="c")], [item(0.8), item(0.6, name="b"), item(0.9, name="c")]
     )
@@ -42,7 +42,7 @@ def test_an_error_in_lsb_grows_where_the_ratio_does_not() -> None:
     assert '"grown_lsb": 0.3' in render(found, "json")
 
 
-def test_growth_in_lsb_is_a_regression_where_a_threshold_says_so() -> None:
+def test_growth_in_lsb_over_its_threshold_is_a_regression() -> None:
     base, run = [item(0.5)], [item(0.8)]
     assert gate(base, run, {"regression"}) == []
     assert gate(base, run, {"regression"}, lsb=0.31) == []
@@ -59,7 +59,7 @@ BOTH = Thresholds(frozenset({"new-failure", "regression"}), 1.5, 0.25)
 
 
 @pytest.mark.parametrize(("name", "text"), [("tox.ini", TOX), ("pyproject.toml", TOML)])
-def test_a_project_states_them_in_one_of_two_places(tmp_path: Path, name: str, text: str) -> None:
+def test_thresholds_are_read_from_tox_ini_or_pyproject(tmp_path: Path, name: str, text: str) -> None:
     assert read_thresholds(tmp_path) == Thresholds()
     (tmp_path / "tox.ini").write_text("[tox]\n")
     (tmp_path / "pyproject.toml").write_text("[tool.other]\n")
@@ -68,7 +68,7 @@ def test_a_project_states_them_in_one_of_two_places(tmp_path: Path, name: str, t
     assert Thresholds(factor=2.0).over(BOTH) == Thresholds(BOTH.fail_on, 2.0, 0.25)
 
 
-def test_two_places_are_refused(tmp_path: Path) -> None:
+def test_thresholds_in_two_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "tox.ini").write_text(TOX)
     (tmp_path / "pyproject.toml").write_text(TOML)
     with pytest.raises(SpecError, match=r"pyproject.toml: \[tool.quantizer\]: thresholds are also in .*tox.ini"):
@@ -95,7 +95,7 @@ def test_two_places_are_refused(tmp_path: Path) -> None:
         ("pyproject.toml", "tool = [\n", "pyproject.toml: not TOML: "),
     ],
 )
-def test_what_is_wrong_is_one_error_with_its_place(tmp_path: Path, name: str, text: str, says: str) -> None:
+def test_an_invalid_threshold_is_one_error_with_its_place(tmp_path: Path, name: str, text: str, says: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(SpecError, match=says):
         read_thresholds(tmp_path)

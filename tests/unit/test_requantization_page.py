@@ -1,4 +1,4 @@
-"""The reference page says of every requantization what it computes."""
+"""The reference page describes every requantization."""
 
 from pathlib import Path
 from typing import get_args

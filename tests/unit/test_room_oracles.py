@@ -1,4 +1,4 @@
-"""Where a platform's room has an oracle of a family, the codes that it gives are the only right ones."""
+"""If a platform's room has an oracle for a family, only the oracle's codes are correct."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -37,7 +37,7 @@ def softmax():
     return target(load_library(), "softmax", "a8", "ort")
 
 
-def test_one_code_beside_the_oracle_fails():
+def test_one_code_off_the_oracle_fails():
     own = REGISTRY.get("softmax", "quantized", "ort")
 
     def beside(x, *, parameters, axis):
@@ -50,7 +50,7 @@ def test_one_code_beside_the_oracle_fails():
         assert "arithmetic" in failing(softmax(), 5)
 
 
-def test_the_oracle_alone_decides(monkeypatch):
+def test_only_the_oracle_decides(monkeypatch):
     found = room_oracles.oracle_of
     monkeypatch.setattr(room_oracles, "oracle_of", lambda *asked: replace(found(*asked), codes=f"{__name__}:largest"))
     assert "arithmetic" in failing(softmax(), 5)
@@ -60,7 +60,7 @@ def largest(asked):
     return asked.codes["x"] * 0 + asked.output.qmax
 
 
-def test_what_an_oracle_grants_widens_accuracy_and_nothing_else(monkeypatch):
+def test_an_oracle_error_bound_widens_only_accuracy(monkeypatch):
     monkeypatch.setattr(
         room_oracles, "oracle_of", lambda *_: Oracle("addition", f"{__name__}:nothing", lost=f"{__name__}:ten")
     )
@@ -83,7 +83,7 @@ def ten(asked):  # noqa: ARG001 - as an oracle is called
     return 10.0
 
 
-def test_lint_says_what_to_register_where_an_oracle_judges_a_shipped_function(monkeypatch):
+def test_lint_names_the_function_that_an_oracle_needs(monkeypatch):
     session = open_session(Options(root=ROOT))
     assert [*_of_operator(session, "ideal", "relu")] == []
     for module in (room_oracles, platform_trials):
@@ -123,7 +123,7 @@ def rounded(asked):
     return codes + int(asked.output.zero_point)
 
 
-def test_an_operator_without_sums_says_so(monkeypatch):
+def test_an_oracle_of_sums_refuses_operators_without_sums(monkeypatch):
     monkeypatch.setattr(room_oracles, "oracle_of", lambda *_: Oracle("softmax", f"{__name__}:of_sums"))
     assert "has no sums of products and no windows" in failing(softmax(), 1)["arithmetic"][0].reason
 

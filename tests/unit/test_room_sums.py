@@ -53,20 +53,20 @@ def drawn():
     return build_case(CONVOLUTION, HashChoices(7, {"data": "random", "with_bias": "yes", "activation": "none"}))
 
 
-def test_sums_lie_on_both_sides_of_the_steps_of_the_oracle(monkeypatch: pytest.MonkeyPatch):
+def test_room_sums_lie_on_both_sides_of_oracle_steps(monkeypatch: pytest.MonkeyPatch):
     room_with(monkeypatch, "at_three_tenths")
     below, above = np.split(sums_of(drawn()), 2, axis=1)
     assert below.shape[1] == room_sums.STEPS
     assert ((above == below + 1) | (above == 0)).all()
 
 
-def test_an_oracle_that_takes_more_than_sums_has_none(monkeypatch: pytest.MonkeyPatch):
+def test_only_oracles_of_sums_have_room_sums(monkeypatch: pytest.MonkeyPatch):
     room_with(monkeypatch, "of_operands")
     assert sums_of(drawn()).shape[1] == 0
 
 
 @pytest.mark.parametrize("function", ["at_three_tenths", "of_operands_at_three_tenths"])
-def test_cases_have_sums_beside_the_steps(monkeypatch: pytest.MonkeyPatch, function: str):
+def test_cases_have_sums_next_to_oracle_steps(monkeypatch: pytest.MonkeyPatch, function: str):
     """Random sums are seldom the last before a step, of which there is one in some hundred sums."""
     room_with(monkeypatch, function)
     for module in (near_sums, near_ties):

@@ -1,4 +1,4 @@
-"""Rooms are found through entry points, those of other distributions too, and each has its own platforms."""
+"""Rooms are found through entry points, also those of other distributions, and each owns its platforms."""
 
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -44,7 +44,7 @@ ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functio
 
 @pytest.fixture()
 def installed(tmp_path, monkeypatch):
-    """Write rooms as another distribution would bring them; return what installs one."""
+    """Return a function that writes rooms as another distribution would install them."""
     monkeypatch.syspath_prepend(str(tmp_path))
     entries: list[EntryPoint] = []
     found = module.entry_points
@@ -181,7 +181,7 @@ def test_stored_cases_of_a_room_count_for_shipped_operators_only():
     assert named.golden("tpulang") == ROOT / "reports/golden/add.jsonl"
 
 
-def test_first_goldens_of_a_users_operator_are_not_written_into_an_installed_room(tmp_path):
+def test_user_goldens_are_not_written_into_an_installed_room(tmp_path):
     """They were: a kernel on `tpulang` in another repository put its codes into this package."""
     stores = Stores(Options(root=tmp_path, cases=tmp_path / "cases"), "mine", tmp_path / "op_specs/mine.yaml")
     assert stores.golden("tpulang") == tmp_path / "cases/golden/mine.jsonl"
@@ -224,7 +224,7 @@ multiplier: {{bits: 15, {shift}}}
         ("relu", "shifts: [1, 31]", "", ["shifts is for fixed-point multipliers, got [1, 31]. Write max_shift."]),
     ],
 )
-def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_for(installed, ops, shift, oracles, said):
+def test_lint_names_operators_without_a_rule_in_an_external_room(installed, ops, shift, oracles, said):
     folder = installed("chip", oracles=oracles)
     (folder / "chip.yaml").write_text(CHIP_WITHOUT_A_RULE.format(ops=ops, shift=shift))
     _load_library.cache_clear()
@@ -237,7 +237,7 @@ def test_lint_says_of_a_room_from_outside_what_its_requantization_has_no_rule_fo
         assert any(text in problem and "chip.yaml:" in problem for problem in problems), problems
 
 
-def test_lint_names_an_oracle_of_a_family_that_no_operator_has(installed):
+def test_lint_names_an_oracle_of_an_unknown_family(installed):
     """Such an oracle would never judge, and the codes of the chip would be red without a word about it."""
     folder = installed("chip", oracles='Oracle("relu", "chip.oracle:codes"),')
     (folder / "chip.yaml").write_text(CHIP_WITHOUT_A_RULE.format(ops="relu", shift="max_shift: 31"))
@@ -311,7 +311,7 @@ EVERYTHING = """,
 
 @pytest.fixture()
 def fresh():
-    """Forget what rooms brought, before and after."""
+    """Clear the cached contents of rooms before and after a test."""
 
     def forget():
         for known in (module.loaded, catalogue, policies, _load_library):
@@ -351,7 +351,7 @@ def test_a_room_brings_files_faults_policies_skeletons_and_names(installed, fres
     assert "chip" in systems()
 
 
-def test_without_its_room_nothing_is_left_of_what_it_brings(fresh):
+def test_removing_a_room_removes_all_it_provides(fresh):
     assert "chip_fault" not in {fault.id for fault in catalogue()}
     assert "2 LSB" not in {policy.name for policy in policies()}
     assert "chip" not in systems()
@@ -364,7 +364,7 @@ def test_without_its_room_nothing_is_left_of_what_it_brings(fresh):
         (', graphs="ideal"', "graphs: platform 'ideal' is not of this room"),
     ],
 )
-def test_what_a_room_hands_over_is_checked(installed, more, said):
+def test_invalid_declarations_of_a_room_are_refused(installed, more, said):
     installed("chip", more=more)
     with pytest.raises(PluginError, match=f"^room chip .*: {said}"):
         rooms()
@@ -450,7 +450,7 @@ def codes(x, weight, bias=None, *, parameters):
     ("sizes", "rows", "status"),
     [({"c_in": 2}, 0, "inconclusive"), ({"c_in": 2, "n": 1}, 0, "pass"), ({"c_in": 2, "n": 1}, 2, "fail")],
 )
-def test_sums_are_not_split_for_a_function_that_brings_them_to_codes_itself(installed, fresh, sizes, rows, status):
+def test_sums_are_not_split_for_functions_that_requantize_themselves(installed, fresh, sizes, rows, status):
     installed("chip", kernels=ROUNDS_SUMS_ITSELF.replace("ROWS", str(rows)))
     fresh()
     try:

@@ -42,7 +42,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("off", [0.0, 2.0**-20], ids=["exact", "off"])
-def test_float32_lies_inside_and_the_radius_is_a_few_last_bits(name: str, off: float) -> None:
+def test_float32_results_lie_within_a_radius_of_few_ulps(name: str, off: float) -> None:
     """Operands may be off by as much as is said, in either direction: the result moves by no more than the radius."""
     generator = torch.Generator().manual_seed(len(name))
     for _ in range(20):
@@ -59,7 +59,7 @@ def test_float32_lies_inside_and_the_radius_is_a_few_last_bits(name: str, off: f
         assert float(made.radius.max()) <= (100 * 2.0**-24 + 100 * off) * max(1.0, float(value.abs().max())) * 7
 
 
-def test_a_choice_that_the_last_bit_turns_may_be_either_branch() -> None:
+def test_a_choice_within_the_error_allows_both_branches() -> None:
     x = bounded(torch.tensor([1e-9, 1.0]).double(), torch.tensor([1e-8, 1e-8]).double())
     made = torch.where(x > 0, 5.0, -5.0)
     assert made.radius[0] >= 10
@@ -67,7 +67,7 @@ def test_a_choice_that_the_last_bit_turns_may_be_either_branch() -> None:
     assert torch.floor(x).radius.tolist() == [1, 1]
 
 
-def test_what_overflows_is_infinite_and_what_may_has_no_limit() -> None:
+def test_possible_overflow_has_an_infinite_radius() -> None:
     large = exact(torch.tensor([1e30, 1.8e19, 1.0]).double())
     made = large * large
     assert made.as_subclass(Tensor).tolist() == [math.inf, pytest.approx(3.24e38), 1.0]
@@ -128,7 +128,9 @@ def test_an_operator_is_judged_by_its_own_definition(op: str) -> None:
         assert float(enclosure.radius.max()) <= 3e-4 * float(enclosure.exact.abs().max())
 
 
-def test_bodies_and_halves_are_compared_and_named(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_flow_and_float16_are_compared_without_analysis(
+    tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A model with an If ended in an AssertionError; float16 was judged by float32's bound, and blamed."""
     value = helper.make_tensor_value_info
     bodies = {

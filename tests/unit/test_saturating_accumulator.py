@@ -44,7 +44,7 @@ def verdicts(op: str):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_sum_that_is_cut_at_its_end_is_right_and_judged(op: str):
+def test_a_saturated_final_sum_passes(op: str):
     found = list(verdicts(op))
     assert [v.worst for v in found if v.failing] == []
     assert all(v.status == "pass" for v in found)
@@ -67,7 +67,7 @@ def test_a_kernel_that_does_not_saturate_is_found(op: str):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_case_leaves_an_accumulator_of_24_bits(op: str):
+def test_a_case_overflows_a_24_bit_accumulator(op: str):
     for target in targets(op, 24):
         last = Trial(target, cancelling_and_wide(target)[-1], SESSION.engine)
         assert leaves_accumulator(last)
@@ -79,7 +79,7 @@ def test_a_case_leaves_an_accumulator_of_24_bits(op: str):
 
 @pytest.mark.parametrize("first", [None, {"fraction_bits": 4, "rounding": "half_toward_zero"}])
 @pytest.mark.parametrize("op", OPS)
-def test_an_accumulator_that_saturates_one_too_early_is_found_at_either_end(op: str, first: dict[str, object] | None):
+def test_an_accumulator_saturating_one_early_is_found_at_both_ends(op: str, first: dict[str, object] | None):
     """A unit of a sum of 20 bits is a thousandth of a code: only scales that are solved for it show it."""
     (target,) = targets(op, 20)
     own = {"requantize": {"default": "multiplier_shift"}, "first_rounding": first}
@@ -111,8 +111,8 @@ class Clamped:
             return SESSION.engine.run(call, codes, parameters)
 
 
-def test_an_accumulator_that_no_case_leaves_is_a_gap():
-    """An operator of the user's own has no case that is made for it: its record says what is not judged."""
+def test_an_accumulator_that_no_case_overflows_is_a_gap():
+    """A user's operator has no constructed case: its record says that the accumulator is not judged."""
     (target,) = targets("matmul", 24)
     assert leaves(target) and not any(leaves(wide) for wide in targets("matmul", 32))
     case = build_case(target, HashChoices(key(0, target.id), {"data": "random"}))
@@ -138,20 +138,20 @@ def saturating_matmul(order: int):
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_a_kernel_that_saturates_at_each_addition_is_right_in_any_order(order: int):
+def test_a_kernel_saturating_at_each_addition_passes_in_any_order(order: int):
     with REGISTRY.overridden("matmul", "quantized", saturating_matmul(order), "ideal"):
         assert [v.worst for v in verdicts("matmul") if v.failing] == []
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_case_leaves_an_accumulator_that_takes_more_than_4096_products(op: str):
+def test_a_case_overflows_an_accumulator_of_over_4096_products(op: str):
     for target in targets(op, 28):
         assert leaves_accumulator(Trial(target, cancelling_and_wide(target)[-1], SESSION.engine))
 
 
 @pytest.mark.parametrize("bits", [20, 24])
 @pytest.mark.parametrize("op", OPS)
-def test_a_sum_leaves_the_accumulator_of_a_room_and_returns(monkeypatch: pytest.MonkeyPatch, op: str, bits: int):
+def test_a_sum_may_overflow_a_room_accumulator_and_return(monkeypatch: pytest.MonkeyPatch, op: str, bits: int):
     """Its oracle saturates the whole sum; a kernel that saturates at each addition gives other codes."""
     monkeypatch.setattr(deep, "has_oracle", lambda _: True)
     for target in targets(op, bits):
@@ -161,7 +161,7 @@ def test_a_sum_leaves_the_accumulator_of_a_room_and_returns(monkeypatch: pytest.
         assert ((abs(trial.sums) < limit) & (trial.sum_magnitudes > 2 * limit)).any()
 
 
-def test_a_failure_says_what_the_accumulator_holds():
+def test_a_failure_shows_the_accumulator_limits():
     """A sum that leaves it is cut; terms of both signs leave a range, by the order of additions."""
     (target,) = targets("fully_connected")
     said = set()
@@ -193,7 +193,7 @@ class Of:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_engine_that_saturates_at_each_addition_agrees_in_any_order(order: int):
-    """`engine` leaves to `arithmetic` what the order of additions decides."""
+    """The check `engine` leaves codes that depend on the order of additions to `arithmetic`."""
     (target,) = targets("matmul")
     trials = [Trial(target, case, Of(saturating_matmul(order))) for case in cancelling_and_wide(target)]
     assert any(order_decides(trial).any() for trial in trials)
@@ -207,7 +207,7 @@ def one_more(function):
     return quantized
 
 
-def test_an_engine_that_is_one_off_where_no_order_decides_is_found():
+def test_an_engine_one_code_off_fails_with_a_saturating_accumulator():
     (target,) = targets("matmul")
     case = build_case(target, HashChoices(key(0, "saturating", target.id), {"data": "random"}))
     assert engine(Trial(target, case, Of(saturating_matmul(1)))).status == "pass"

@@ -48,7 +48,7 @@ def failed(judged, case):
 
 
 @pytest.mark.parametrize("wrong", [(), (0,), (1, 2)])
-def test_scalars_are_drawn_judged_and_shrunk_to(tmp_path, wrong):
+def test_failing_scalars_are_generated_and_found_by_shrinking(tmp_path, wrong):
     spec = write(tmp_path, "specs/reversed_sign.yaml", dedent(SPEC), header=False)
     with sandbox():
         plugin = write(tmp_path, "signs.py", PLUGIN.replace("WRONG", repr(wrong)), header=False)

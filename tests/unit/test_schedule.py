@@ -56,14 +56,14 @@ def test_checks_of_values_run_on_every_case():
         assert sorted(checks, key=CHECKS.index) == list(checks)
 
 
-def test_the_first_case_runs_every_check_and_examples_all_but_the_costliest_and_what_is_once():
+def test_the_first_case_runs_all_checks_and_examples_most():
     found = Schedule(TARGET, CHECKS)
     assert found.checks(CASES[0]) == CHECKS
     for case in CASES[1 : len(TARGET.spec.examples)]:
         assert set(found.checks(case)) >= set(EVERY) - {"round_trip"}
 
 
-def test_the_rest_runs_each_check_on_its_share_and_each_check_on_other_cases():
+def test_generated_cases_run_a_sampled_share_of_checks():
     drawn = [build_case(TARGET, HashChoices(key(seed, TARGET.id), {})) for seed in range(400)]
     samples = {
         name: [is_sampled(sample_number(case), name, sample) for case in drawn] for name, sample in SCHEDULE.items()
@@ -73,7 +73,7 @@ def test_the_rest_runs_each_check_on_its_share_and_each_check_on_other_cases():
     assert len({tuple(found) for found in samples.values()}) == len(SCHEDULE)
 
 
-def test_the_last_bits_of_a_range_do_not_decide_what_runs():
+def test_sampling_ignores_the_last_bits_of_a_range():
     moved = [
         case.but(ranges={name: (low, math.nextafter(high, math.inf)) for name, (low, high) in case.ranges.items()})
         for case in CASES
@@ -88,7 +88,7 @@ def classes(cases):
     return {name for plan, axes in plans for name in tile_bin(plan, axes, spec)}
 
 
-def test_every_class_of_tiles_that_a_target_shows_is_judged_there():
+def test_every_class_of_tiles_is_judged_for_each_target():
     assert len(classes(CASES)) > 3
     assert classes(of("tiled")) == classes(CASES)
     sparse = {"tiled": replace(SCHEDULE["tiled"], one_in=10**9)}
@@ -106,7 +106,7 @@ def test_a_structure_is_written_to_a_file_once():
     [{"profile": "dev"}, {"profile": "nightly"}, {"checks": ("tiled", "repeat")}, {"engine": "onnxruntime"}],
     ids=str,
 )
-def test_other_profiles_checks_by_name_and_real_engines_run_all_but_the_costliest_on_every_case(asked):
+def test_other_runs_sample_only_the_costliest_checks(asked):
     options = Options(root=Path.cwd(), **asked)
     assert (options.real is not None) == ("engine" in asked)
     found = schedule(TARGET, options)
@@ -133,7 +133,7 @@ def test_a_run_counts_what_ran(tmp_path):
     assert record.gaps == ()
 
 
-def test_a_case_that_fails_is_judged_by_every_check_before_it_is_told(tmp_path):
+def test_a_failing_case_runs_every_check_before_reporting(tmp_path):
     wrapped = REGISTRY.get("relu", "quantized")
 
     def off(x, *, parameters):
@@ -161,8 +161,8 @@ def test_a_case_that_fails_is_judged_by_every_check_before_it_is_told(tmp_path):
     assert "repeat" in str(failed.value)
 
 
-def test_a_function_that_goes_wrong_when_it_runs_again_is_found_however_late(tmp_path):
-    """Each first run of a case is right, so that the checks of values see nothing; `repeat` does, on its sample."""
+def test_a_function_failing_on_later_runs_is_found(tmp_path):
+    """The first run of each case is correct, so that only `repeat`, on its sample, finds the error."""
     wrapped, seen, patience = REGISTRY.get("relu", "quantized"), [], math.inf
 
     def tired(x, *, parameters):
@@ -181,7 +181,7 @@ def test_a_function_that_goes_wrong_when_it_runs_again_is_found_however_late(tmp
 
 
 @pytest.mark.parametrize("name", ["dev", "nightly"])
-def test_a_machine_under_load_fails_no_example(name, monkeypatch):
+def test_machine_load_fails_no_example(name, monkeypatch):
     """A minute goes by whenever Hypothesis looks at the clock."""
     clock = itertools.count(step=60)
     drawn = []

@@ -1,4 +1,4 @@
-"""SECURITY.md promises nothing without a test: each test that it names is there."""
+"""Each test that SECURITY.md names for a promise exists."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def test_each_promise_names_a_test_that_exists() -> None:
             assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{test}"
 
 
-def test_the_readme_links_it() -> None:
+def test_the_readme_links_the_security_page() -> None:
     assert "(SECURITY.md)" in (ROOT / "README.md").read_text(encoding="utf-8")

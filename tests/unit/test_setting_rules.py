@@ -1,4 +1,4 @@
-"""Settings of a platform that contradict each other are refused by lint in one line, which says what to write."""
+"""Lint refuses contradicting platform settings in one line with a remedy."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_lint_refuses_settings_that_contradict_each_other(tmp_path: Path, keys: 
     assert said in problems[0]
 
 
-def test_lint_accepts_what_the_messages_say_to_write(tmp_path: Path):
+def test_lint_accepts_the_suggested_settings(tmp_path: Path):
     assert linted(tmp_path) == []
     assert linted(tmp_path, parameters="{activation_sign: by_range}", schemes="[w8a8s, a8s]") == []
     assert linted(tmp_path, schemes="[w16a16, a16]", tables="{segments: 64}") == []

@@ -1,4 +1,4 @@
-"""Shrinking: what is left is a legal graph, and nothing of what was removed remains."""
+"""Shrinking leaves a legal graph without traces of removed operands."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def four_operands() -> Case:
 
 
 @pytest.mark.parametrize(("kept", "left"), [("d", {"a", "b", "c", "d"}), ("c", {"a", "b", "c"}), ("b", {"a", "b"})])
-def test_an_operand_goes_with_its_range_and_not_before_those_that_need_it(kept, left):
+def test_shrinking_removes_operands_after_their_dependents(kept, left):
     case = four_operands()
     target = target_of(SESSION.library, case, "here")
     smallest = shrink(target, case, lambda candidate: kept in candidate.shapes)
@@ -36,7 +36,7 @@ def test_an_operand_goes_with_its_range_and_not_before_those_that_need_it(kept, 
     assert set(smallest.ranges) == left | {"y"}
 
 
-def test_a_failure_shows_no_operand_that_the_graph_does_not_have():
+def test_a_failure_shows_only_operands_of_the_graph():
     whole = four_operands()
     case = whole.but(shapes={name: shape for name, shape in whole.shapes.items() if name != "d"})
     trial = Trial(target_of(SESSION.library, case, "here"), case, SESSION.engine)
@@ -63,7 +63,7 @@ def large(seed=3) -> tuple:
 
 
 @pytest.mark.parametrize("runs", [0, 1, 7, 40])
-def test_no_more_is_run_than_the_budget(runs):
+def test_shrinking_stays_within_its_budget(runs):
     target, case = large()
     asked = []
     shrink(target, case, lambda smaller: bool(asked.append(smaller)), runs=runs)
@@ -73,7 +73,7 @@ def test_no_more_is_run_than_the_budget(runs):
     assert len(asked) <= runs
 
 
-def test_a_case_lists_no_more_elements_than_a_reader_can_use():
+def test_a_case_lists_a_limited_number_of_elements():
     """A failure that needs most of its elements keeps all of its data."""
     target, case = large()
 

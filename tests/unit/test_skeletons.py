@@ -1,4 +1,4 @@
-"""What `quantizer engine new` writes runs as it is."""
+"""The output of `quantizer engine new` runs unchanged."""
 
 import importlib.util
 import re
@@ -50,6 +50,6 @@ def test_every_form_that_the_page_lists_has_a_worker() -> None:
 @pytest.mark.parametrize(
     ("form", "platform"), [("npz", ""), ("onnx-qdq", ""), ("tflite", ""), ("tosa", "tosa"), ("onnx-qlinear", "ort")]
 )
-def test_the_command_that_judges_a_new_worker_names_the_platform_that_its_form_states(form, platform, tmp_path, capsys):
+def test_the_command_for_a_new_worker_names_its_platform(form, platform, tmp_path, capsys):
     assert main(["engine", "new", "mine", "--form", form, "-o", str(tmp_path / "mine.py")]) == 0
     assert capsys.readouterr().out.strip().endswith(f"mine.py --op-platform={platform}" if platform else "mine.py")

@@ -517,7 +517,7 @@ def test_each_message_shows_its_line_and_a_caret_under_the_column(
         assert shown[at:] == source[column - 1 :][: len(shown) - at]
 
 
-def test_all_errors_of_a_file_come_at_once_in_the_order_of_the_file(folder: Path) -> None:
+def test_all_errors_of_a_file_are_reported_in_order(folder: Path) -> None:
     path = folder / "pool.yaml"
     wrong = (
         BASE.replace("optional: true", "optional: yes").replace("op: pool", "op: 3").replace("length: 2", "lenght: 2")
@@ -587,7 +587,7 @@ def test_a_good_spec_is_read_with_its_positions(folder: Path) -> None:
     )
 
 
-def test_draw_order_puts_what_is_needed_first() -> None:
+def test_draw_order_puts_dependencies_first() -> None:
     for spec in load_library().specs.values():
         order = draw_order(spec)
         assert sorted(order) == sorted([*spec.dims, *spec.attrs])
@@ -631,7 +631,7 @@ def test_a_malformed_schemes_file(folder: Path, old: str, new: str, expected: st
     assert expected in heads(caught.value, "schemes.yaml")
 
 
-def test_parts_of_one_suffix_combine_and_the_name_has_it_once(folder: Path) -> None:
+def test_scheme_parts_with_one_suffix_combine_under_it(folder: Path) -> None:
     added = "  a8_pow2: {bits: 8, rule: power_of_two}\nschemes: [w8a8_pow2, "
     text = SCHEMES.replace("weights:\n", "weights:\n  w8_pow2: {bits: 8, rule: power_of_two}\n").replace(
         "schemes: [", added
@@ -753,7 +753,7 @@ def test_an_operator_declared_twice_names_both_files(folder: Path) -> None:
         load_library([folder])
 
 
-def test_the_problems_of_all_files_come_at_once(folder: Path) -> None:
+def test_problems_of_all_files_are_reported_together(folder: Path) -> None:
     (folder / "one.yaml").write_text("op: 3\n", encoding="utf-8")
     (folder / "two.yaml").write_text("op: [\n", encoding="utf-8")
     with pytest.raises(SpecError) as caught:
@@ -787,7 +787,7 @@ def test_lookups_name_the_nearest() -> None:
         library.platform("compas")
 
 
-def test_a_rule_for_an_operator_or_family_that_nothing_has_is_found(folder: Path) -> None:
+def test_rules_for_unknown_operators_or_families_are_found(folder: Path) -> None:
     chip = (
         PLATFORM.replace("softmax: {", "sofmax: {")
         .replace("convolution: q31_half_up", "convolutoin: q31_half_up")
@@ -831,17 +831,17 @@ def test_a_misspelt_family_is_found_in_every_rule_for_families(folder: Path, lin
         ("conv2", "'conv2d'"),
     ],
 )
-def test_an_operator_is_found_by_what_other_systems_call_it(name: str, hint: str) -> None:
+def test_operators_are_suggested_by_their_names_elsewhere(name: str, hint: str) -> None:
     with pytest.raises(SpecError, match=rf"no such operator\. Did you mean {hint}"):
         load_library().spec(name)
 
 
-def test_an_activation_in_place_of_an_operator_is_answered_with_what_has_it() -> None:
+def test_an_activation_given_as_operator_gets_a_suggestion() -> None:
     with pytest.raises(SpecError, match=r"no such operator\. Operators fuse relu6; on its own it is the operator clip"):
         load_library().spec("relu6")
 
 
-def test_an_operator_in_place_of_its_family_is_answered_with_the_family(folder: Path) -> None:
+def test_an_operator_given_as_family_gets_the_family(folder: Path) -> None:
     (folder / "platforms").mkdir()
     text = f"{PLATFORM.rstrip()}\nper_channel_weights: [conv2d]\n"
     (folder / "platforms" / "chip.yaml").write_text(text, encoding="utf-8")
@@ -850,12 +850,12 @@ def test_an_operator_in_place_of_its_family_is_answered_with_the_family(folder: 
 
 
 def test_every_rule_for_families_is_looked_through() -> None:
-    """A field whose docstring speaks of operator families is one whose names lint knows."""
+    """Lint checks names in each field whose docstring mentions operator families."""
     fields = {name for name, text in meanings(Platform).items() if "perator famil" in text}
     assert fields - {"output_signs", "scheme_families"} == {*FAMILY_LISTS, *FAMILY_KEYS} - {"output_signs"}
 
 
-def test_the_shipped_files_name_nothing_that_does_not_exist() -> None:
+def test_shipped_files_name_only_existing_things() -> None:
     assert list(unused_names(load_library())) == []
 
 

@@ -1,4 +1,4 @@
-"""Every key that a spec may have is read by something other than the rules that check specs."""
+"""Every key of a spec is used outside the rules that check specs."""
 
 import itertools
 from pathlib import Path
@@ -149,7 +149,7 @@ def test_recording_leaves_models_as_they_were():
     assert "__getattribute__" not in vars(Model)
 
 
-def test_keys_that_are_written_come_with_their_place_and_required_ones_do_not():
+def test_only_optional_written_keys_are_listed_with_their_place():
     spec = read_spec(Path("op_specs/reshape.yaml"))[0]
     places = [place for place, _ in given_keys(spec)]
     assert ("dims", "from_shape", "rank") in places

@@ -1,4 +1,4 @@
-"""Split, and results in pieces: one tensor for each size along an axis, judged as the tensor that they make up."""
+"""Split: one output for each size along an axis, judged as one concatenated tensor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def case(index: int) -> Case:
 
 
 @pytest.mark.parametrize("index", range(40))
-def test_it_is_the_split_of_onnx(index: int) -> None:
+def test_split_equals_onnx(index: int) -> None:
     drawn = case(index)
     x, axis, sizes = Trial(TARGET, drawn, BuiltinEngine()).tensors["x"], drawn.attrs["axis"], drawn.attrs["sizes"]
     names = [f"y{i}" for i in range(len(sizes))]
@@ -68,7 +68,7 @@ def test_every_class_of_sizes_is_drawn() -> None:
 
 
 @pytest.mark.parametrize(("bin_name", "legal"), [("ones", lambda n: n == 1), ("pairs", lambda n: n >= 2)])
-def test_parts_of_a_sum_lie_in_the_bin_that_is_asked_for(bin_name: str, legal: object) -> None:
+def test_parts_of_a_sum_lie_in_the_requested_bin(bin_name: str, legal: object) -> None:
     domain = Domain.model_validate(
         {"type": "shape", "rank": [1, 4], "sum": "total", "bins": {"ones": {"max": 1}, "pairs": {"min": 2}}}
     )
@@ -89,7 +89,7 @@ def test_parts_of_a_sum_lie_in_the_bin_that_is_asked_for(bin_name: str, legal: o
         (lambda x: (x[:, :2], None), "returned NoneType. Return a torch.Tensor"),
     ],
 )
-def test_pieces_of_another_number_or_shape_are_refused(made: object, said: str) -> None:
+def test_a_wrong_number_or_shape_of_pieces_is_refused(made: object, said: str) -> None:
     node = Node("s", "split", ("x",), ("a", "b"), {"axis": 1, "sizes": (2, 3)})
     with REGISTRY.overridden("split", "reference", lambda x, **_: made(x), None), pytest.raises(GraphError, match=said):
         run_node(SPEC, node, {"x": torch.zeros(3, 5)})
@@ -128,7 +128,7 @@ def test_a_wrong_spec_is_an_error_at_its_line(tmp_path: Path, right: str, wrong:
         read_spec(tmp_path / "split.yaml")
 
 
-def test_a_swap_of_like_pieces_fails_though_all_shapes_are_right() -> None:
+def test_swapped_pieces_of_equal_shape_fail() -> None:
     drawn = next(
         c for c in map(case, range(300)) if c.attrs["sizes"][:2] in {(1, 1), (2, 2), (3, 3)} and c.data.set == "random"
     )

@@ -59,7 +59,7 @@ def stacks_of(op, count, data=None):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_each_part_has_the_parameters_the_codes_and_the_output_that_it_has_alone(op):
+def test_each_part_of_a_stack_equals_its_single_run(op):
     found = stacks_of(op, 2)
     assert found
     for target, case in found:
@@ -87,7 +87,7 @@ def test_a_stack_is_judged_as_sharply_as_its_parts(op):
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_stack_reaches_what_its_first_part_reaches(op):
+def test_a_stack_covers_what_its_first_part_covers(op):
     everything = SESSION.all_targets(SPECS[op])
     for target in everything[::25]:
         for index, row in enumerate(covering_rows_of(everything, target)):
@@ -130,7 +130,7 @@ def test_channels_and_constants_are_not_stacked():
     assert stacked_shapes(spec, shapes, attrs, "n", 4) == {"x": (8, 3, 4, 4), "weight": (5, 3, 1, 1)}
 
 
-def test_an_operand_that_is_broadcast_along_the_axis_is_the_same_for_all_parts():
+def test_broadcast_operands_are_shared_by_all_parts():
     spec = SPECS["add"]
     assert stacked_shapes(spec, {"a": (3, 4), "b": (1, 4)}, {}, "d0", 2) == {"a": (6, 4), "b": (1, 4)}
     assert stacked_shapes(spec, {"a": (3, 4), "b": (4,)}, {}, "d0", 2) == {"a": (6, 4), "b": (4,)}
@@ -138,7 +138,7 @@ def test_an_operand_that_is_broadcast_along_the_axis_is_the_same_for_all_parts()
 
 
 class _Moved(BuiltinEngine):
-    """One code more where *wrong* says so of a run's operands."""
+    """An engine that returns one code more if *wrong* is true of a run's operands."""
 
     def __init__(self, wrong):
         super().__init__()
@@ -156,8 +156,8 @@ def _sharp_stack():
     return next((t, c) for t, c in stacks_of("conv2d", 12, "random") if t.platform.platform == "ideal")
 
 
-def test_a_fault_in_one_part_is_named_by_that_part_alone():
-    """The wrong code follows the data of the part, in whatever run they are."""
+def test_a_fault_in_one_part_fails_only_that_part():
+    """The wrong code follows the data of the part into any run."""
     target, case = _sharp_stack()
     place = 4
     data = Trial(target, list(parts(target.spec, case))[place].case, SESSION.engine).codes["x"]
@@ -173,7 +173,7 @@ def test_a_fault_in_one_part_is_named_by_that_part_alone():
     assert len(found) == len(case.data.sets)
 
 
-def test_a_fault_that_only_the_stack_shows_is_counted_for_the_stack():
+def test_a_fault_shown_only_by_the_stack_counts_for_it():
     target, case = _sharp_stack()
     size = case.shapes["x"][0]
 
@@ -197,8 +197,8 @@ def test_a_stack_shrinks_to_one_part():
     assert len(smallest.data.sets) == 1 and smallest.shapes["x"][0] == 1
 
 
-def test_a_constant_part_alone_is_judged_again():
-    """One random part that is constant is not hidden by others that are not."""
+def test_a_single_constant_part_is_judged_separately():
+    """One constant part among random ones is still reported."""
     target, case = _sharp_stack()
     last = list(parts(target.spec, case))[0].output[0][1]
 
@@ -214,7 +214,7 @@ def test_a_constant_part_alone_is_judged_again():
     assert case.data.sets[0] == "random"
 
 
-def test_an_aim_is_asked_of_each_part():
+def test_dataset_targets_are_asserted_for_each_part():
     found = stacks_of("fully_connected", 4, "saturation")
     assert found
     for target, case in found:
@@ -233,7 +233,7 @@ def test_every_check_of_a_stack_runs_on_the_whole():
 
 
 @pytest.mark.parametrize("op", ["conv2d", "add", "sigmoid"])
-def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alone_are(op):
+def test_excused_stacks_are_judged_like_their_single_parts(op):
     """The rule runs once. What does not pass on the whole is judged of each part as of a case of its own.
 
     What passes on the whole passes on each part, too, and the elements of a verdict on codes add up.
@@ -262,8 +262,8 @@ def test_what_a_defect_excuses_is_judged_by_shares_of_the_whole_as_parts_run_alo
     assert shown
 
 
-def test_a_part_whose_sum_may_leave_the_accumulator_leaves_the_others_decided():
-    """The data of one part leave `arithmetic` open for that part alone."""
+def test_a_part_with_possible_overflow_leaves_others_decided():
+    """`arithmetic` is inconclusive only for the part that may overflow."""
     spec = SESSION.library.spec("conv1d")
     target = next(t for t in SESSION.all_targets(spec) if t.id == "conv1d-w8a8-torch_x86")
     case = member(target, 77, 20)

@@ -1,4 +1,4 @@
-"""A defect that states what its engine computes excuses that alone."""
+"""A defect that states its engine's result excuses only that result."""
 
 from __future__ import annotations
 
@@ -61,9 +61,15 @@ def beside(codes: Codes) -> Codes:
 
 
 @pytest.mark.parametrize(
-    "name", ["two_roundings", "two_roundings_of_a_sum", "multipliers_of_16_bits", "ratios_in_float64"]
+    "name",
+    [
+        "fully_connected_rounded_twice",
+        "reduce_sum_rounded_twice",
+        "fully_connected_multiplier_16_bits",
+        "scale_ratio_in_float64",
+    ],
 )
-def test_another_arithmetic_excuses_its_own_codes_alone(session: Session, name: str):
+def test_a_stated_arithmetic_excuses_only_its_codes(session: Session, name: str):
     defect = defect_of(session, "tflite_ref", name)
     trial = trial_of(session, "tflite_ref", defect)
     assert defect.computes is not None
@@ -79,14 +85,14 @@ def test_another_arithmetic_excuses_its_own_codes_alone(session: Session, name: 
 
 
 def test_a_distance_excuses_codes_next_to_the_platform_s(session: Session):
-    defect = defect_of(session, "tflite_ref", "tables_of_softmax")
+    defect = defect_of(session, "tflite_ref", "softmax_tables_differ")
     trial = trial_of(session, "tflite_ref", defect)
     assert is_as_stated(defect, with_result(trial, beside), "arithmetic")
     assert not is_as_stated(defect, with_result(trial, lambda codes: beside(beside(codes))), "arithmetic")
 
 
-def test_multiples_excuse_the_sums_of_the_changed_operand_alone(session: Session):
-    defect = defect_of(session, "float32_any_order", "halved_weights")
+def test_multiples_excuse_only_sums_of_the_changed_operand(session: Session):
+    defect = defect_of(session, "float32_any_order", "conv_weights_halved")
     trial = trial_of(session, "float32_any_order", defect)
     halved = {**trial.codes, "weight": 2 * (trial.codes["weight"].double() / 2).round().to(torch.int64)}
     assert not torch.equal(halved["weight"], trial.codes["weight"])
@@ -98,7 +104,7 @@ def test_multiples_excuse_the_sums_of_the_changed_operand_alone(session: Session
 
 
 class HalvedWeights(BuiltinEngine):
-    """Our functions on weights of halved precision; float results and later integer runs are off by what is asked."""
+    """Our functions with weights of halved precision; float results and later integer runs may be shifted."""
 
     def __init__(self, floats_off: float = 0.0, later_off: int = 0) -> None:
         self.floats_off, self.later_off, self.runs = floats_off, later_off, 0
@@ -115,7 +121,7 @@ class HalvedWeights(BuiltinEngine):
 
 def halved(session: Session, engine: BuiltinEngine) -> tuple[Defect, Trial]:
     """Return the defect, and its stored case in tiles of one element along the first axis."""
-    defect = defect_of(session, "float32_any_order", "halved_weights")
+    defect = defect_of(session, "float32_any_order", "conv_weights_halved")
     known = trial_of(session, "float32_any_order", defect)
     axis = next(iter(tileable_axes(known.spec, known.case.shapes, known.case.attrs)))
     return defect, Trial(known.target, known.case.but(tiles=TilePlan({axis: 1})), engine)
@@ -134,7 +140,7 @@ def test_no_defect_of_codes_excuses_runs_that_differ(session: Session, off: int,
 
 
 @pytest.mark.parametrize(("off", "excused"), [(0, True), (3, False)])
-def test_a_relation_is_excused_by_its_own_run(session: Session, off: int, excused: bool):
+def test_a_relation_is_excused_only_by_its_own_run(session: Session, off: int, excused: bool):
     defect, trial = halved(session, HalvedWeights(later_off=off))
     assert is_as_stated(defect, trial, "arithmetic"), "the first run is as stated"
     assert [*related_runs(trial)], "the case has no relation"
@@ -142,7 +148,7 @@ def test_a_relation_is_excused_by_its_own_run(session: Session, off: int, excuse
 
 
 class Ends(BuiltinEngine):
-    """Raises what it is given."""
+    """An engine that raises a given exception."""
 
     def __init__(self, err: Exception) -> None:
         self.err = err
@@ -151,13 +157,11 @@ class Ends(BuiltinEngine):
         raise self.err
 
 
-def test_an_engine_that_ends_is_not_excused(session: Session):
+def test_a_crashing_engine_is_not_excused(session: Session):
     assert not is_as_stated(*halved(session, Ends(EngineError("the engine ended"))), "arithmetic")
 
 
-def test_an_error_of_the_gate_is_raised_and_not_taken_for_the_engine_s(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_internal_error_is_raised_and_not_excused(session: Session, monkeypatch: pytest.MonkeyPatch):
     defect, trial = halved(session, HalvedWeights())
     trial.engine.version = "1"  # type: ignore[misc] # as a real engine has one
 
@@ -167,16 +171,16 @@ def test_an_error_of_the_gate_is_raised_and_not_taken_for_the_engine_s(
     monkeypatch.setattr(stated_results, "_changed", broken)
     with pytest.raises(KeyError, match="ours") as caught:
         is_as_stated(defect, trial, "arithmetic")
-    assert "halved_weights" in caught.value.__notes__[0]
+    assert "conv_weights_halved" in caught.value.__notes__[0]
     monkeypatch.setattr(judging, "known_defect", broken)
     with pytest.raises(KeyError, match="ours"):
         judging.judge(trial, ("arithmetic",))
 
 
 @pytest.mark.parametrize(
-    ("name", "excused"), [("tract_erf_of_polynomials", False), ("reference_softplus_overflows", True)]
+    ("name", "excused"), [("tract_erf_inaccurate_near_0", False), ("reference_softplus_overflows", True)]
 )
-def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, name: str, excused: bool):
+def test_a_stated_error_excuses_only_its_elements(session: Session, name: str, excused: bool):
     defect = defect_of(session, "float32_any_order", name)
     trial = trial_of(session, "float32_any_order", defect)
     place = int(trial.y_hat.argmax()) if excused else 0
@@ -189,8 +193,8 @@ def test_an_error_excuses_the_elements_that_it_states_alone(session: Session, na
     assert not is_as_stated(defect, with_result(trial, lambda _: lowest), "arithmetic")
 
 
-def test_a_defect_that_states_nothing_excuses_every_result(session: Session):
-    defect = defect_of(session, "tflite_ref", "shift_of_tanh")
+def test_a_defect_without_statement_excuses_every_result(session: Session):
+    defect = defect_of(session, "tflite_ref", "tanh_large_scale_wraps")
     assert is_as_stated(defect, with_result(trial_of(session, "tflite_ref", defect), beside), "arithmetic")
 
 
@@ -202,7 +206,7 @@ def test_a_defect_that_states_nothing_excuses_every_result(session: Session):
         ({"requantize": {"sum": "exact"}}, ""),
     ],
 )
-def test_a_statement_is_checked_where_it_is_declared(stated: dict[str, Any], said: str):
+def test_lint_checks_the_statement_of_a_defect(stated: dict[str, Any], said: str):
     defect = Defect.model_validate(
         {
             "id": "made_up",
@@ -224,7 +228,7 @@ def test_a_statement_is_checked_where_it_is_declared(stated: dict[str, Any], sai
     ("stated", "refused"),
     [({"within": 1}, ["float", "repeat"]), ({"multiples": {"weight": 2}}, ["float"]), (None, [])],
 )
-def test_a_statement_on_codes_explains_checks_of_codes_alone(stated: dict[str, Any] | None, refused: list[str]):
+def test_a_statement_on_codes_excuses_only_code_checks(stated: dict[str, Any] | None, refused: list[str]):
     checks = ["float", "arithmetic", "repeat"]
     defect = Defect(
         id="made_up",
@@ -257,7 +261,7 @@ def test_a_statement_on_codes_explains_checks_of_codes_alone(stated: dict[str, A
         (["add"], {"requantize": {"addition": "exact"}}, ""),
     ],
 )
-def test_a_statement_names_what_its_operators_have(
+def test_a_statement_may_name_only_existing_operands(
     session: Session, ops: list[str] | None, stated: dict[str, Any], said: str
 ):
     defect = Defect(

@@ -48,7 +48,7 @@ def test_a_swap_that_the_rule_follows_is_judged():
     assert found is not None and found.status == "pass" and not found.vacuous
 
 
-def test_a_swap_alone_under_other_scales_is_inconclusive():
+def test_a_lone_swap_with_other_scales_is_inconclusive():
     _, found = judged(by_first)
     assert found is not None and (found.status, found.reason) == ("inconclusive", OTHER_NUMBERS)
 

@@ -62,7 +62,7 @@ def onnxruntime(kind: str, values: np.ndarray, attrs: dict[str, object]) -> np.n
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("kind", ["reference", "function"])
-def test_float_values_are_those_of_onnxruntime(name: str, kind: str) -> None:
+def test_float_values_equal_onnxruntime(name: str, kind: str) -> None:
     """Four units in the last place of the value, and of the operand where a product cancels."""
     onnx_name, values, attrs = FUNCTIONS[name]
     wanted = onnxruntime(onnx_name, values, attrs).astype(np.float64)
@@ -79,7 +79,7 @@ OPERATIONS = 8
 """Roundings of float64, and last places of its library functions, between a formula and another form of it."""
 
 
-def test_functions_without_a_kernel_there() -> None:
+def test_functions_that_onnxruntime_lacks_equal_their_formula() -> None:
     x = torch.linspace(-8.0, 8.0, 999, dtype=torch.float64)
     wanted = x / (1 + torch.exp(-x))
     assert torch.allclose(REGISTRY.get("silu", "reference")(x), wanted, rtol=OPERATIONS * 2.0**-53, atol=0)
@@ -196,7 +196,7 @@ CONSUMED = {"elu": {"alpha"}, "celu": {"alpha"}, "selu": {"alpha", "gamma"}}
 
 @pytest.mark.parametrize("lines", [(), (RESTRICTED, "force_dtype_int=true"), (ASYMMETRIC,), WIDE], ids=str)
 @pytest.mark.parametrize("op", LAYERS)
-def test_layers_say_what_compass_writes(op: str, lines: tuple[str, ...], tmp_path: Path) -> None:
+def test_written_table_layers_equal_those_of_compass(op: str, lines: tuple[str, ...], tmp_path: Path) -> None:
     """The sign of the codes, the table entry by entry, and no key more or fewer.
 
     Tables lie over linspace(qmin, qmax); where codes are restricted, all but those of sqrt, rsqrt, reciprocal and round
@@ -258,7 +258,7 @@ def test_abs_is_unsigned_with_a_multiplier_of_its_activation(multiplier_bits: st
 
 
 @pytest.mark.parametrize("op", ["elu", "exp", "reciprocal", "round", "rsqrt", "selu"])
-def test_a_written_layer_runs_as_its_table_says(op: str, tmp_path: Path) -> None:
+def test_a_written_layer_gives_the_codes_of_its_table(op: str, tmp_path: Path) -> None:
     """Restricted codes: x is the entry x - qmin of reciprocal and rsqrt, x + 128 of the others; alpha is in the table alone.
 
     So Round, whose table does not repeat the entry of qmin, reads that of the next code.
@@ -292,8 +292,8 @@ def test_words_keep_their_capitals(word: str, tmp_path: Path) -> None:
     assert layer["approximate"] == word
 
 
-def test_a_function_alone_is_a_rule_and_a_forward() -> None:
-    """Where a platform has its own, that runs."""
+def test_a_registered_function_provides_rule_and_forward() -> None:
+    """On platforms with an own function, that one runs."""
     for kind in ("quantize", "quantized"):
         found = REGISTRY.find("exp", kind, "ideal")
         assert found is not None

@@ -35,7 +35,7 @@ def test_totals_count_cases_verdicts_and_items():
     assert found.items == {"passed": 1, "failed": 1, "known": 0, "skipped": 0}
 
 
-def test_gaps_are_reasons_without_those_of_exceptions_and_coverage_last():
+def test_gaps_exclude_exceptions_and_list_coverage_last():
     assert item_gaps(RECORDS[0]) == (
         ("pipeline", "nobody reads it"),
         ("coverage", "data=ties"),

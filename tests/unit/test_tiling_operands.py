@@ -1,4 +1,4 @@
-"""Tiles make the output only where each element lies in exactly one of them."""
+"""Tiles make up the output only if each element lies in exactly one of them."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def test_a_partition_is_put_together():
     ],
     ids=["a hole of zeros", "an overlap"],
 )
-def test_a_hole_and_an_overlap_are_refused(parts, says):
+def test_tilings_with_gaps_or_overlaps_are_refused(parts, says):
     with pytest.raises(ValueError, match="must lie in 1") as error:
         stitch((5,), parts, torch.int64)
     assert str(error.value).startswith(says)

@@ -35,7 +35,7 @@ def text_of(*, quantized: bool = False) -> str:
 
 
 @pytest.mark.parametrize("quantized", [False, True])
-def test_what_we_write_is_taken_and_printed_and_taken_again(quantized):
+def test_the_dialect_round_trips_our_text(quantized):
     dialect = xdsl()
     text = text_of(quantized=quantized)
     assert dialect.verify_text(text, "Conv.mlir") == 5
@@ -79,7 +79,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("message", MUTANTS)
-def test_a_module_that_means_nothing_is_refused(message):
+def test_an_invalid_module_is_refused(message):
     dialect = xdsl()
     quantized, old, new = MUTANTS[message]
     text = text_of(quantized=quantized)
@@ -93,7 +93,7 @@ def test_a_module_that_means_nothing_is_refused(message):
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_the_dialect_knows_every_operator_of_the_table(op):
-    """Random shapes are mostly impossible: then shapes are what is refused, and never anything else."""
+    """Random shapes are mostly invalid: then only the shapes may be refused."""
     dialect = xdsl()
     for seed in range(4):
         graph = graph_of(op, seed)
@@ -278,7 +278,7 @@ def test_shapes_that_are_not_known_are_not_judged():
     check("top.Relu", {}, [(1, 2)], [None])
 
 
-def test_every_operator_has_a_rule_or_makes_what_the_text_does_not_say():
+def test_every_operator_has_a_shape_rule_or_is_listed():
     from quantizer.ir.formats.top_shapes import CHECKED
 
     assert {*OPERATORS} - CHECKED == {*WITHOUT_SHAPES}
@@ -300,7 +300,7 @@ def test_the_command_verifies_files(tmp_path: Path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_the_command_says_what_to_install(tmp_path: Path, capsys, monkeypatch):
+def test_the_command_names_the_missing_package(tmp_path: Path, capsys, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "xdsl", None)

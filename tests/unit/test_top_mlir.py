@@ -64,7 +64,7 @@ def test_the_drawn_graphs_use_every_attribute_and_every_presence():
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_mlir_itself_takes_every_operator(op):
+def test_the_mlir_parser_accepts_every_operator(op):
     pytest.importorskip("xdsl", reason="a second parser of MLIR: install the extra [mlir]")
     from xdsl.context import Context
     from xdsl.dialects.builtin import Builtin
@@ -90,7 +90,7 @@ def test_every_number_format_survives_the_archive_bit_for_bit(dtype):
     assert same(graph, back(graph)) is None
 
 
-def test_halves_are_kept_as_their_bits_and_read_as_numbers_too():
+def test_float16_is_stored_as_bits_and_also_read_as_numbers():
     held = Tensor("w", (2,), tensor("", (), "float16").dtype, torch.tensor([1.5, -2.0], dtype=torch.float16))
     graph = Graph("one", (Node("y", "top.Abs", ("w",), ("y",)),), {"w": held, "y": tensor("y", (2,))}, (), ("y",))
     text, weights = to_bytes(graph, "one", "TOP_F32")
@@ -124,7 +124,7 @@ def test_a_quantized_type_is_written_and_read_again(qparams, text):
     assert same(graph, back(graph)) is None
 
 
-def test_scales_of_a_convolution_that_tpulang_put_on_axis_1_are_those_of_its_output_channels():
+def test_tpulang_scales_on_axis_1_mean_output_channels():
     graph = convolution(quantized=True)
     text, weights = to_bytes(graph, "Conv", "TOP_QUANTIZED")
     theirs = text.replace("i8:f32:0, {", "i8:f32:1, {")
@@ -132,7 +132,7 @@ def test_scales_of_a_convolution_that_tpulang_put_on_axis_1_are_those_of_its_out
     assert same(graph, from_bytes(theirs, arrays(weights))) is None
 
 
-def test_weights_are_written_where_they_are_first_read_and_a_constant_may_be_an_output():
+def test_weights_are_written_before_their_first_reader():
     rng = random.Random(1)
     held = {name: constant(rng, name, (2,)) for name in ("c", "a", "b", "unused")}
     made = {name: tensor(name, (2,)) for name in ("u", "v")}
@@ -162,7 +162,7 @@ def test_an_input_that_is_preprocessed_is_a_node():
     assert same(graph, back(graph)) is None
 
 
-def test_files_agree_have_one_time_and_are_the_same_twice(tmp_path: Path):
+def test_written_files_are_deterministic(tmp_path: Path):
     graph = convolution(quantized=True)
     first, second = (write(graph, tmp_path / str(i), "Conv", "TOP_QUANTIZED") for i in range(2))
     assert first.text.name == "Conv_origin.mlir"
@@ -176,7 +176,7 @@ def test_files_agree_have_one_time_and_are_the_same_twice(tmp_path: Path):
     assert same(graph, read(first.text)) is None
 
 
-def test_a_graph_that_cannot_be_written_leaves_the_files_as_they_were(tmp_path: Path):
+def test_an_unwritable_graph_leaves_files_unchanged(tmp_path: Path):
     files = write(convolution(), tmp_path, "Conv", "TOP_F32")
     before = files.text.read_bytes()
     bad = convolution().with_node(Node("y", "top.Relu", ("conv0",), ("y",), {"relu_limit": 6}))
@@ -228,14 +228,14 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("message", UNWRITABLE)
-def test_what_the_text_cannot_hold_is_refused(message):
+def test_graphs_that_the_text_cannot_express_are_refused(message):
     with pytest.raises(QuantizerError) as caught:
         to_bytes(UNWRITABLE[message](), "one", "TOP_F32")
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a\\b", "a\nb", "x" * 201])
-def test_a_name_that_is_not_a_files_name_is_refused(name):
+def test_an_invalid_file_name_is_refused(name):
     with pytest.raises(UnsupportedError, match="must be a file's name"):
         to_bytes(convolution(), name, "TOP_F32")
     with pytest.raises(UnsupportedError, match="must be one of TOP_F32, TOP_QUANTIZED"):
@@ -353,12 +353,12 @@ def test_location_aliases_may_come_before_or_after():
 
 
 @pytest.mark.parametrize("length", range(0, len(CONV) - 1, 37))
-def test_a_text_that_ends_early_is_refused(length):
+def test_a_truncated_text_is_refused(length):
     with pytest.raises(FormatError, match=r"^module:\d+:\d+: "):
         from_bytes(CONV[:length], arrays(to_bytes(convolution(), "Conv", "TOP_F32")[1]))
 
 
-def test_a_text_that_is_too_long_or_no_text_is_refused(tmp_path: Path, monkeypatch):
+def test_a_too_long_or_binary_text_is_refused(tmp_path: Path, monkeypatch):
     files = write(convolution(), tmp_path, "Conv", "TOP_F32")
     monkeypatch.setattr(mlir_text, "MAX_TEXT", 100)
     with pytest.raises(FormatError, match="more than 100 bytes"):
@@ -408,7 +408,7 @@ def test_a_wrong_archive_is_refused(message, tmp_path: Path):
     assert message in str(caught.value)
 
 
-def test_an_archive_of_too_many_bytes_is_refused_before_it_is_read(tmp_path: Path, monkeypatch):
+def test_a_too_large_archive_is_refused_before_reading(tmp_path: Path, monkeypatch):
     files = write(convolution(), tmp_path, "Conv", "TOP_F32")
     monkeypatch.setattr(npz, "LARGEST", 500)
     with pytest.raises(FormatError, match="2 arrays of .* bytes: at most 65536, of 500 bytes together"):

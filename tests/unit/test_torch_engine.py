@@ -97,7 +97,7 @@ def one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("population", POPULATIONS)
 @pytest.mark.parametrize("platform", PLATFORMS)
 @pytest.mark.parametrize("name", CASES)
-def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(name: str, platform: str, population: str) -> None:
+def test_codes_equal_the_kernel_and_pass_the_checks(name: str, platform: str, population: str) -> None:
     op = name.split(" ", maxsplit=1)[0]
     if op not in (LIBRARY.platform(platform).ops or ()):
         return
@@ -113,7 +113,7 @@ def test_codes_are_those_of_the_kernel_and_the_judge_passes_them(name: str, plat
 
 @pytest.mark.parametrize("length", [64, 63, 1])
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_every_code_of_a_sigmoid_next_to_a_tie_is_the_kernels(platform: str, length: int) -> None:
+def test_sigmoid_codes_next_to_ties_equal_the_kernel(platform: str, length: int) -> None:
     target = Target(LIBRARY.spec("sigmoid"), LIBRARY.scheme("a8"), LIBRARY.platform(platform))
     case = build_case(target, HashChoices(0, {})).but(shapes={"x": (length,)}, attrs={}, activation="none")
     for seed in range(12 if length == 1 else 120):
@@ -273,8 +273,8 @@ def _uint8(scale: float, zero: int) -> QParams:
     return QParams(dtype("uint8"), torch.tensor(scale, dtype=torch.float64), torch.tensor(zero), 0, 255)
 
 
-def test_what_is_loaded_runs_on_its_own_engine_whatever_ran_since(monkeypatch):
-    """A worker keeps what it loaded; a job of another variant in between chose another engine for the process."""
+def test_a_loaded_module_keeps_its_engine(monkeypatch):
+    """Between loading and running, a job of another variant may select another engine for the process."""
     monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)  # without vectors both engines give the same codes
     rows = np.arange(2 * 64, dtype=np.uint8).reshape(2, 64)
     made = {

@@ -1,4 +1,4 @@
-"""The executor in PPQ's words, without its traps: names are checked, nothing stays, nothing leaks."""
+"""The executor with PPQ's interface: names are checked, and no values are kept between runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_unknown_names_and_wrong_values_are_errors(executor, call, error, text):
         call(executor)
 
 
-def test_only_what_is_asked_for_runs(executor):
+def test_only_requested_outputs_are_computed(executor):
     class Counting(RuntimeHook):
         calls = 0
 
@@ -98,7 +98,7 @@ def test_only_what_is_asked_for_runs(executor):
     assert Counting.calls == 1
 
 
-def test_live_values_are_those_of_liveness_analysis(executor):
+def test_live_values_follow_the_liveness_analysis(executor):
     seen = {}
 
     class Watching(RuntimeHook):
@@ -112,7 +112,7 @@ def test_live_values_are_those_of_liveness_analysis(executor):
     assert executor.live == frozenset()
 
 
-def test_nothing_stays_after_an_error(executor):
+def test_no_values_are_kept_after_an_error(executor):
     bad = torch.ones(1, 2, 3, 3)
     with pytest.raises(OperationError, match=r"Op Execution Error: conv\(Conv\)") as caught:
         executor.forward([bad, X2])
@@ -134,7 +134,7 @@ def test_hooks_replace_operands_and_results(executor):
     assert X[0, 0, 1, 1] == -1
 
 
-def test_gradients_only_where_they_are_asked_for(executor):
+def test_gradients_are_computed_only_on_request(executor):
     x = X.clone().requires_grad_()
     assert not executor.forward([x, X2])[0].requires_grad
     executor.forward_with_gradient([x, X2])[0].sum().backward()
@@ -149,7 +149,7 @@ def test_a_part_of_the_graph(executor):
         executor.partial_graph_forward(nodes, {"a": X}, ["y"])
 
 
-def test_a_handler_of_one_platform_stays_there():
+def test_a_handler_applies_only_to_its_platform():
     """The seed's LeakyRelu: x * alpha on one platform, x >> 3 on another."""
 
     def shifted(op, values, ctx, **kwargs):

@@ -189,7 +189,7 @@ def test_every_operator_of_the_platform_is_compared() -> None:
 
 @pytest.mark.parametrize("kind", ["powers", "any"])
 @pytest.mark.parametrize("place", range(len(WIDE)))
-def test_wide_shapes_give_the_codes_of_the_model(place: int, kind: str) -> None:
+def test_wide_shapes_give_the_codes_of_the_reference_model(place: int, kind: str) -> None:
     op, shapes, attrs = WIDE[place]
     for seed, scheme in enumerate(name for name in LIBRARY.schemes_for(LIBRARY.spec(op), PLATFORM)):
         for repeat in range(2):
@@ -243,7 +243,7 @@ def test_every_shift_of_rescale_is_the_integer_formula(double: bool) -> None:
             assert rescaled(fed, mantissa, shift, INT32, INT32, double=double) == wanted[keep].tolist()
 
 
-def test_what_rescale_does_not_hold_is_refused() -> None:
+def test_values_beyond_rescale_are_refused() -> None:
     with pytest.raises(RefusedError, match="shifts right by 2 to 62 places"):
         rescaled([1], 1 << 30, 1, INT32, INT8, double=False)
     with pytest.raises(RefusedError, match="leaves the result open"):
@@ -280,7 +280,7 @@ def test_steep_tables_of_16_bits_are_refused() -> None:
     assert "slopes of 16 bits" in str(on_model(trial).refusal)
 
 
-def test_numbers_of_ratios_are_those_of_the_specification() -> None:
+def test_multipliers_equal_the_tosa_specification() -> None:
     ratios = [
         *(2.0**power for power in range(-70, 12)),
         1 - 2.0**-33,
@@ -295,7 +295,7 @@ def test_numbers_of_ratios_are_those_of_the_specification() -> None:
         assert abs(Fraction(mantissa) / Fraction(2) ** shift - Fraction(ratio)) <= Fraction(1, 1 << min(shift, 61))
 
 
-def test_reciprocals_are_those_of_the_specification() -> None:
+def test_reciprocals_equal_the_tosa_specification() -> None:
     counts = torch.cat([torch.arange(1, 3000), 2 ** torch.arange(12, 30), 2 ** torch.arange(12, 30) + 1])
     mantissas, shifts = ratio_to_multiplier.reciprocal(counts)
     for count, mantissa, shift in zip(counts.tolist(), mantissas.tolist(), shifts.tolist(), strict=True):
@@ -315,7 +315,7 @@ def test_reciprocals_are_those_of_the_specification() -> None:
 def test_another_rounding_is_seen(
     monkeypatch: pytest.MonkeyPatch, op: str, scheme: str, module: Any, name: str, broken: str
 ) -> None:
-    """The judge alone finds the formula of another system in ours; so does the comparison with the model."""
+    """Both the judge and the comparison with the reference model find another system's formula."""
     own = requantize.round_fixed_point
     _, shapes, attrs = next(row for row in WIDE if row[0] == op)
     trials = [trial_on(op, scheme, shapes, attrs, kind, seed) for kind in ("powers", "any") for seed in range(0, 90, 3)]

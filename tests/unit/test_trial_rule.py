@@ -35,14 +35,14 @@ def test_the_rule_under_test_is_not_run_again(trial):
     assert memory(trial.built_in).isdisjoint(memory(ran))
 
 
-def test_after_the_forward_the_rule_runs_anew(trial):
+def test_the_rule_runs_again_after_the_forward(trial):
     wanted = default_parameters(trial._request())
     _ = trial.outcome
     trial.parameters.outputs["y"].scale.mul_(2.0)
     assert bitwise_equal(trial.built_in, wanted)
 
 
-def test_a_replaced_rule_is_not_taken_for_the_built_in_one(trial):
+def test_a_replaced_rule_is_not_the_builtin_one(trial):
     def doubled(request):
         found = default_parameters(request)
         y = found.outputs["y"]
@@ -55,7 +55,7 @@ def test_a_replaced_rule_is_not_taken_for_the_built_in_one(trial):
         assert float(other.built_in.outputs["y"].scale) == scale
 
 
-def test_a_plugin_s_rule_is_not_taken_for_the_built_in_one_where_it_is_the_only_rule(trial):
+def test_a_sole_plugin_rule_is_not_the_builtin_one(trial):
     assert REGISTRY.find("conv2d", "quantize", "compass") is None, "a built-in rule would hide the plugin's"
     with REGISTRY.overridden("conv2d", "quantize", default_parameters, "compass", origin="a plugin"):
         other = Trial(TARGET, trial.case, SESSION.engine)
@@ -63,7 +63,7 @@ def test_a_plugin_s_rule_is_not_taken_for_the_built_in_one_where_it_is_the_only_
         assert other.built_in is None
 
 
-def test_a_trial_that_is_given_parameters_has_the_rule_s_own(trial):
+def test_a_trial_with_given_parameters_keeps_those_of_the_rule(trial):
     other = Trial(TARGET, trial.case, SESSION.engine)
     other.provide(replace(trial.parameters, accumulator_bits=7))
     assert other.built_in.accumulator_bits == trial.parameters.accumulator_bits

@@ -54,13 +54,13 @@ def test_a_kernel_that_rounds_once_fails(op: str):
     assert any(verdict.failing for verdict in verdicts)
 
 
-def test_a_platform_that_rounds_once_has_none():
+def test_a_platform_that_rounds_once_has_no_such_cases():
     scheme = SESSION.library.schemes["a16"]
     assert twice_rounded(Target(SESSION.library.spec("add"), scheme, chip(first_rounding=None))) == []
 
 
 @pytest.mark.parametrize("op", ["add", "concat", "conv2d", "fully_connected", "matmul", "reduce_sum"])
-def test_a_first_rounding_of_another_mode_gives_other_codes_in_some_case(op: str):
+def test_another_first_rounding_mode_changes_some_codes(op: str):
     first = {"fraction_bits": 4, "rounding": "half_away"}
     spec, platform = SESSION.library.spec(op), chip(multiplier={"bits": 12}, first_rounding=first)
     target = Target(spec, SESSION.library.schemes["w8a8" if spec.has_weights else "a8"], platform)
@@ -71,7 +71,7 @@ def test_a_first_rounding_of_another_mode_gives_other_codes_in_some_case(op: str
 
 
 @pytest.mark.parametrize("op", ["concat", "global_avg_pool2d", "matmul", "mul", "reduce_mean", "reduce_sum"])
-def test_so_does_one_at_8_places_where_a_tie_is_seldom(op: str):
+def test_a_first_rounding_at_8_fraction_bits_gives_other_codes(op: str):
     first = {"fraction_bits": 8, "rounding": "half_away"}
     target = Target(SESSION.library.spec(op), SESSION.library.schemes["a8"], chip(first_rounding=first))
     cases = twice_rounded(target)
@@ -81,7 +81,7 @@ def test_so_does_one_at_8_places_where_a_tie_is_seldom(op: str):
 
 
 @pytest.mark.parametrize("first", [None, {"fraction_bits": 4, "rounding": "half_toward_zero"}])
-def test_a_multiplier_of_24_bits_that_is_one_less_gives_other_codes(first: dict[str, object] | None):
+def test_a_24_bit_multiplier_one_less_changes_codes(first: dict[str, object] | None):
     wide = chip(multiplier={"bits": 24, "max_bits": 24, "max_shift": 40}, first_rounding=first)
     target = Target(SESSION.library.spec("depthwise_conv2d"), SESSION.library.schemes["w8a8"], wide)
     cases = [build_case(target, HashChoices(key(i, target.id), {"data": "near_ties"})) for i in range(12)]

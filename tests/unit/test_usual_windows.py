@@ -29,7 +29,7 @@ def session():
 
 
 @pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "max_pool2d", "conv_transpose2d"])
-def test_windows_and_channels_of_networks_meet(session, op: str) -> None:
+def test_cases_combine_windows_and_channels_of_networks(session, op: str) -> None:
     """Each target has a case of three channels and one of another number; over the targets most windows occur."""
     cases = [usual_windows(target) for target in session.all_targets(session.library.spec(op))]
     assert all(len(own) == OF_VECTORS + 1 for own in cases)
@@ -49,7 +49,7 @@ def test_windows_and_channels_of_networks_meet(session, op: str) -> None:
 
 
 @pytest.mark.parametrize("op", ["conv2d", "conv1d", "conv3d"])
-def test_a_window_that_is_the_whole_image_gives_one_element(session, op: str) -> None:
+def test_a_window_of_the_whole_image_gives_one_element(session, op: str) -> None:
     """Of one image and one filter, without padding; over the targets the window has several places."""
     own = [usual_windows(target)[WHOLE] for target in session.all_targets(session.library.spec(op))]
     for case in own:
@@ -58,11 +58,11 @@ def test_a_window_that_is_the_whole_image_gives_one_element(session, op: str) ->
     assert any(case.shapes["weight"][2] > 1 for case in own)
 
 
-def test_operators_without_windows_have_none(session) -> None:
+def test_operators_without_windows_have_no_window_cases(session) -> None:
     assert not any(usual_windows(target) for target in session.all_targets(session.library.spec("add")))
 
 
-def test_infinities_are_quantized_to_the_ends(session) -> None:
+def test_infinities_are_quantized_to_the_extreme_codes(session) -> None:
     """Both signs occur, and the built-in quantizer saturates them."""
     target, case = next(
         (t, c) for t, c in explicit_cases(session, session.library.spec("quantize")) if c.data.set == "infinities"

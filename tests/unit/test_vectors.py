@@ -1,4 +1,4 @@
-"""Vectors: a bundle says which codes are right, its reader in C agrees, and what came back is judged without a second chance."""
+"""Vectors: a bundle states the correct codes, its C reader agrees, and returned codes are judged."""
 
 import hashlib
 import json
@@ -50,7 +50,7 @@ def trial_of(vector):
 
 
 def answer(bundle_path, folder, change=lambda codes: codes):
-    """Write as results what the package's own functions compute."""
+    """Write the results of the package's own functions."""
     folder.mkdir()
     with opened(bundle_path) as bundle:
         for vector in bundle.manifest.cases:
@@ -70,7 +70,7 @@ def relu(tmp_path_factory):
     return export(tmp_path_factory.mktemp("bundle") / "relu")
 
 
-def test_without_a_named_scheme_a_platform_has_its_first_where_it_lacks_the_usual():
+def test_the_default_scheme_falls_back_to_the_platforms_first():
     narrow = LIBRARY.platform("ideal").model_copy(update={"platform": "narrow", "schemes": ["a4", "a16"]})
     library = replace(LIBRARY, platforms={**LIBRARY.platforms, "narrow": narrow})
     asked = Namespace(platform=["narrow"], op=["relu"], scheme=[])
@@ -89,7 +89,7 @@ def test_the_same_seed_writes_the_same_bytes_in_a_folder_and_in_a_zip(relu, tmp_
 
 
 @pytest.mark.parametrize("op", ["conv2d", "add", "sigmoid", "avg_pool2d", "argmax", "transpose"])
-def test_the_intervals_are_those_that_the_check_holds_codes_to(op, tmp_path):
+def test_bundle_intervals_equal_those_of_the_check(op, tmp_path):
     with opened(export(tmp_path / "bundle.zip", op=op, cases="3")) as bundle:
         for vector in bundle.manifest.cases:
             assert vector.allowed is not None, vector.open
@@ -105,7 +105,7 @@ def test_the_intervals_are_those_that_the_check_holds_codes_to(op, tmp_path):
                 assert verdict.failing == wrong, (vector.id, verdict)
 
 
-def test_own_codes_pass_and_codes_off_by_one_fail_with_element_and_interval(relu, tmp_path, capsys):
+def test_own_codes_pass_and_one_off_fails_with_interval(relu, tmp_path, capsys):
     assert (
         main(["vectors", "judge", str(relu), str(answer(relu, tmp_path / "right")), "-o", str(tmp_path / "run")]) == 0
     )
@@ -130,7 +130,7 @@ def test_a_result_that_is_missing_or_too_short_fails(relu, tmp_path, capsys):
     assert "4 passed, 2 failed" in out
 
 
-def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys):
+def test_a_case_without_intervals_has_a_reason_and_never_passes(tmp_path, capsys):
     bundle = tmp_path / "bundle"
     export(bundle)
     manifest = json.loads((bundle / "manifest.json").read_text())
@@ -147,7 +147,7 @@ def test_a_case_without_intervals_says_why_and_is_never_a_pass(tmp_path, capsys)
     assert (record.outcome, record.checks["arithmetic"].inconclusive) == ("skipped", 6)
 
 
-def test_an_interval_that_follows_from_the_codes_themselves_does_not_count(monkeypatch, relu):
+def test_intervals_derived_from_the_judged_codes_are_rejected(monkeypatch, relu):
     from quantizer.conformance.trials.elements import Allowed, judge_codes
     from quantizer.conformance.vectors import intervals as module
 
@@ -190,7 +190,7 @@ def test_a_wrong_manifest_is_one_clear_error(relu, tmp_path, damage, said, capsy
     assert said in err
 
 
-def test_a_file_that_is_not_the_one_of_the_manifest_is_an_error(relu, tmp_path, capsys):
+def test_a_file_unlike_its_manifest_entry_is_an_error(relu, tmp_path, capsys):
     bundle = shutil.copytree(relu, tmp_path / "bundle")
     path = bundle / "cases/relu-a8-ideal-0003/allowed.high.bin"
     path.write_bytes(b"\x7f" * len(path.read_bytes()))
@@ -199,7 +199,7 @@ def test_a_file_that_is_not_the_one_of_the_manifest_is_an_error(relu, tmp_path, 
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x05\x06", b"no zip"])
-def test_what_is_not_a_zip_is_an_error(content, tmp_path):
+def test_an_invalid_zip_is_an_error(content, tmp_path):
     (tmp_path / "bundle.zip").write_bytes(content)
     with pytest.raises(CaseError, match=r"bundle\.zip"), opened(tmp_path / "bundle.zip"):
         pass
@@ -226,7 +226,7 @@ def test_a_damaged_or_overlong_file_of_a_zip_is_an_error(tmp_path, capsys):
     assert main(["vectors", "judge", str(tmp_path / "torn.zip"), str(tmp_path)]) == 2
 
 
-def test_a_bundle_over_its_budget_and_one_that_exists_are_refused(relu, tmp_path, capsys, monkeypatch):
+def test_existing_or_too_large_bundles_are_refused(relu, tmp_path, capsys, monkeypatch):
     assert main(["vectors", "export", "--op", "relu", "-o", str(relu)]) == 2
     monkeypatch.setattr(command, "MEGABYTE", 5000)
     words = ["vectors", "export", "--op", "relu", "--cases", "9999", "--budget", "1", "-o", str(tmp_path / "big")]
@@ -247,7 +247,7 @@ def rewritten(bundle_path, folder, case, end, change):
     return folder
 
 
-def test_what_a_new_bundle_asks_for_is_told(relu, tmp_path, capsys):
+def test_a_bundle_diff_names_what_changed(relu, tmp_path, capsys):
     assert main(["vectors", "diff", str(relu), str(relu)]) == 0
     wider = rewritten(relu, tmp_path / "wider", 2, "high", lambda codes: np.minimum(codes.astype(int) + 1, 127))
     more = export(tmp_path / "more.zip", cases="7")
@@ -274,7 +274,7 @@ def test_a_recipe_with_half_a_surrogate_pair_is_compared(relu, tmp_path):
 
 
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
-def test_the_example_in_c_judges_a_kernel_and_finds_one_that_is_off_by_one(relu, tmp_path):
+def test_the_c_example_finds_a_kernel_off_by_one(relu, tmp_path):
     ends = []
     for flags in ([], ["-DFAULTY"]):
         program = tmp_path / f"judge{len(flags)}"
@@ -329,7 +329,7 @@ def test_the_reader_in_c_reads_every_kind_of_line(tmp_path):
 
 @pytest.fixture(scope="module")
 def modelled(tmp_path_factory):
-    """Return a bundle whose cases are models of LiteRT, too."""
+    """Return a bundle that also contains LiteRT models of its cases."""
     ops = ("conv2d", "conv1d", "softmax", "argmax", "add", "max_pool2d", "reshape")
     words = [word for op in ops for word in ("--op", op)]
     path = tmp_path_factory.mktemp("modelled") / "bundle"
@@ -339,7 +339,7 @@ def modelled(tmp_path_factory):
 
 
 def outputs_of_models(bundle_path, folder, form, engine, options):
-    """Write as results what a real engine computes of the models of a bundle; return how many cases have none."""
+    """Write results that a real engine computes from a bundle's models; return the number of cases without a model."""
     folder.mkdir()
     real, refused = ExternalEngine(chosen(engine)), 0
     with opened(bundle_path) as bundle:
@@ -357,7 +357,7 @@ def outputs_of_models(bundle_path, folder, form, engine, options):
     return refused
 
 
-def test_a_model_of_a_case_gives_right_codes_in_the_engine_that_reads_it(modelled, tmp_path, capsys):
+def test_a_bundled_model_gives_correct_codes_in_its_engine(modelled, tmp_path, capsys):
     results = tmp_path / "results"
     refused = outputs_of_models(modelled, results, "tflite", "litert:reference", {"resolver": "reference"})
     capsys.readouterr()
@@ -369,7 +369,7 @@ def test_a_model_of_a_case_gives_right_codes_in_the_engine_that_reads_it(modelle
     assert "tosa: the bundle has no such models" in capsys.readouterr().out
 
 
-def test_a_form_that_is_not_there_and_a_layout_of_another_shape_are_refused(modelled, tmp_path, capsys):
+def test_missing_forms_and_wrong_layouts_are_refused(modelled, tmp_path, capsys):
     assert main(["vectors", "export", "--op", "relu", "--form", "tflit", "-o", str(tmp_path / "new")]) == 2
     assert "--form=tflit: no such form. Did you mean 'tflite'" in capsys.readouterr().err
     folder = shutil.copytree(modelled, tmp_path / "odd")
@@ -390,7 +390,7 @@ def with_numbers(line, scale, zero_point):
 
 
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
-def test_the_reader_in_c_finds_each_element_in_the_output_of_a_model(modelled, tmp_path):
+def test_the_c_reader_maps_each_element_of_a_model_output(modelled, tmp_path):
     (tmp_path / "places.c").write_text(
         '#include "quantizer_vectors.h"\n'
         "int main(int n, char **w) { (void)n; static quantizer_case t; quantizer_vectors b; int s;\n"
@@ -459,7 +459,7 @@ def judge_relu(tmp_path_factory):
 
 
 def refused(program, folder):
-    """Return the only line that the program prints for a bundle that it refuses."""
+    """Return the single error line of the program for a refused bundle."""
     ended = subprocess.run([program, folder], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     return ended.stderr
@@ -472,7 +472,7 @@ def resummed(folder):
 
 
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
-def test_the_reader_in_c_refuses_each_file_that_is_cut_flipped_longer_or_missing(relu, judge_relu, tmp_path):
+def test_the_c_reader_refuses_damaged_or_missing_files(relu, judge_relu, tmp_path):
     whole = files(relu)
     assert [line.split("  ")[1] for line in whole["SHA256SUMS"].decode().splitlines()][-1] == "index.txt"
     for name in ("SHA256SUMS", "index.txt", "manifest.json", "cases/relu-a8-ideal-0003/allowed.low.bin"):
@@ -489,7 +489,7 @@ def test_the_reader_in_c_refuses_each_file_that_is_cut_flipped_longer_or_missing
 
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
 @pytest.mark.parametrize(("change", "said"), LINES.values(), ids=LINES)
-def test_the_reader_in_c_refuses_a_wrong_index_and_leaves_nothing_to_free(change, said, judge_relu, tmp_path):
+def test_the_c_reader_refuses_a_wrong_index_without_leaks(change, said, judge_relu, tmp_path):
     folder = export(tmp_path / "bundle", cases="2")
     index = folder / "index.txt"
     index.write_text("".join(change(index.read_text().splitlines(keepends=True))), newline="\n")
@@ -498,7 +498,7 @@ def test_the_reader_in_c_refuses_a_wrong_index_and_leaves_nothing_to_free(change
 
 
 @pytest.mark.skipif(COMPILER is None or os.name == "nt", reason="no compiler of C")
-def test_intervals_that_decide_nothing_are_no_pass_in_c(judge_relu, tmp_path):
+def test_vacuous_intervals_do_not_pass_in_c(judge_relu, tmp_path):
     folder = export(tmp_path / "bundle", cases="2")
     index = folder / "index.txt"
     lines = index.read_text().splitlines(keepends=True)

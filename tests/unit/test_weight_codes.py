@@ -42,7 +42,7 @@ def test_gptq_is_optimal_brain_quantization_in_blocks(block: int) -> None:
     assert np.array_equal(found.numpy(), one_by_one(weights.numpy(), moments.numpy(), 0.01))
 
 
-def test_gptq_takes_columns_by_weight_and_unused_ones_are_zero() -> None:
+def test_gptq_orders_columns_and_zeroes_unused_ones() -> None:
     weights, inputs = 3 * drawn(4, 6).double(), drawn(30, 6, seed=2).double() * torch.tensor([1, 9, 0, 5, 2, 7])
     moments = inputs.T @ inputs
     found = gptq(weights, moments, torch.round, act_order=True, damping=0.01, block=4)
@@ -62,7 +62,7 @@ def test_the_regularizer_falls_along_half_a_cosine() -> None:
     assert schedule.power(10, 10) == pytest.approx(2.0)
 
 
-def test_adaround_without_steps_is_the_nearest_and_learns_what_the_error_asks_for() -> None:
+def test_adaround_starts_at_nearest_and_learns_from_the_error() -> None:
     steps = torch.tensor([0.2, 0.7, -1.3, -1.6, 2.0, 0.49])
 
     def pulled(codes: Tensor, places: slice) -> Tensor:

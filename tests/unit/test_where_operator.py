@@ -1,4 +1,4 @@
-"""Elements of one of two tensors: floats against ONNX Runtime, codes in rational numbers, on an integer graph too."""
+"""Where: floats against ONNX Runtime, codes in rational numbers, also in an integer graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wave(shape, factor):
 
 
 @pytest.mark.parametrize(("a", "b", "condition"), SHAPES)
-def test_floats_are_those_of_onnx_runtime(a, b, condition):
+def test_float_results_equal_onnx_runtime(a, b, condition):
     shapes = {"condition": condition, "a": a, "b": b}
     kinds = {"condition": TensorProto.BOOL, "a": TensorProto.FLOAT, "b": TensorProto.FLOAT}
     feeds = {"condition": wave(condition, 2.3) > 0, "a": wave(a, 0.7), "b": wave(b, 1.1)}
@@ -51,7 +51,7 @@ def test_shapes_that_do_not_broadcast_are_refused_by_name():
 
 
 @pytest.mark.parametrize("scheme", ["a8", "a16", "a4"])
-def test_codes_are_brought_to_the_output_one_by_one(scheme):
+def test_where_requantizes_each_code_to_the_output(scheme):
     shapes = {"a": (6, 5), "b": (5,), "condition": (6, 1)}
     ranges = {"a": (-2.0, 3.0), "b": (-0.25, 1.0), "condition": (0.0, 1.0), "y": (-1.5, 2.5)}
     request = Request(LIBRARY.spec("where"), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"], shapes, {}, ranges)

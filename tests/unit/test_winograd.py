@@ -20,7 +20,7 @@ def test_a_row_is_transformed() -> None:
 
 @pytest.mark.parametrize("width", [4, 7, 8])
 @pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 1, 1, 1), (2, 0, 1, 3)])
-def test_it_is_the_convolution(width: int, padding: tuple[int, int, int, int]) -> None:
+def test_winograd_equals_the_convolution(width: int, padding: tuple[int, int, int, int]) -> None:
     x, weights = whole(2, 3, 5, width, seed=1), 2 * whole(4, 3, 3, 3, seed=2)
     top, left, bottom, right = padding
     wanted = functional.conv2d(functional.pad(x, (left, right, top, bottom)), weights)

@@ -1,4 +1,4 @@
-"""Reading YAML: what scalars mean, what is refused, and where everything stood."""
+"""Reading YAML: types of scalars, refusals, and positions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_positions_of_keys_and_values() -> None:
     assert positions.keys[("c", 0, "e")] == Mark(4, 5)
 
 
-def test_a_place_that_is_not_in_the_file_is_that_of_its_nearest_parent() -> None:
+def test_a_missing_place_is_reported_at_its_nearest_parent() -> None:
     _, positions = load_yaml("a:\n  b: 1\n")
     assert positions.mark(("a", "missing", 3)) == Mark(2, 3)
     assert positions.mark(("a", "missing"), key=True) == Mark(2, 3)
@@ -113,7 +113,7 @@ def test_a_long_line_is_shown_around_its_caret() -> None:
         ("@a: 1\n", "1:1", "not YAML"),
     ],
 )
-def test_what_is_refused_says_where_and_why(text: str, place: str, words: str) -> None:
+def test_refusals_name_place_and_reason(text: str, place: str, words: str) -> None:
     with pytest.raises(SpecError) as caught:
         load_yaml(text, "f.yaml")
     message = str(caught.value)
@@ -178,7 +178,7 @@ def test_bytes_that_are_not_utf8_have_a_place(tmp_path: Path) -> None:
     assert "bé: " in str(caught.value)
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_crlf_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb:\r\n  c: x\r\n")
     data, positions = load_yaml(path)
@@ -196,7 +196,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load_yaml(tmp_path / "nul\0byte.yaml")
 
 
-def test_paths_are_shown_relative_where_they_lie_below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_below_the_working_directory_are_shown_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inner = tmp_path / "in"
     inner.mkdir()
     monkeypatch.chdir(inner)

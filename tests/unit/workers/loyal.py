@@ -42,7 +42,7 @@ def run(case, feeds):
 
 
 def _answers():
-    """Return the pipe of answers, which the server keeps out of the way of what is printed."""
+    """Return the answer pipe, which the server separates from printed output."""
     import stat
 
     return next(n for n in range(4, 20) if stat.S_ISFIFO(os.fstat(n).st_mode))

@@ -1,0 +1,54 @@
+"""float32_any_order: gather_elements_raises_at_64
+
+ONNX's reference evaluator raises for a GatherElements along an axis of 64 elements or more, unless it gathers one
+element of each row
+Severity: wrong. Seen in onnx_reference 1.21.0, 1.23.2.
+Cause: numpy.choose takes at most 63 choices; what is done in its place reads one index for each row (gather_numpy_2).
+Case: gather_elements(x: [64, 2], indices: [1, 2]) axis=0 channels_first, data random, found by generated cases of
+quantizer.
+"""
+
+import sys
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+from onnx import version_converter
+from onnx.reference import ReferenceEvaluator
+
+x = np.full([64, 2], -128, np.int8)
+s_x, z_x = 0.003921568859368563, -128
+indices = np.full([1, 2], 0, np.int64)
+s_y, z_y = 0.003921568859368563, -128
+
+# Right: what the arithmetic declared for float32_any_order gives, restated in integers.
+expected = np.full([1, 2], -128, np.int64)
+
+print(f"onnx {onnx.__version__}, numpy {np.__version__}")
+print("expected", expected.ravel().tolist(), flush=True)
+nodes = [
+    helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["n0"]),
+    helper.make_node("GatherElements", ["n0", "indices"], ["n1"], axis=0),
+    helper.make_node("QuantizeLinear", ["n1", "y_scale", "y_zero"], ["n2"]),
+]
+constants = {
+    "x_scale": np.array(0.003921569, np.float32),
+    "x_zero": np.array(-128, np.int8),
+    "y_scale": np.array(0.003921569, np.float32),
+    "y_zero": np.array(-128, np.int8),
+}
+inputs = [helper.make_tensor_value_info("x", TensorProto.INT8, [64, 2]), helper.make_tensor_value_info("indices", TensorProto.INT64, [1, 2])]
+outputs = [helper.make_tensor_value_info("n2", TensorProto.INT8, [1, 2])]
+kept = [numpy_helper.from_array(np.array(values, order='C'), name) for name, values in constants.items()]
+graph = helper.make_graph(nodes, "one", inputs, outputs, kept)
+made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+model = made.SerializeToString()
+if made.opset_import[0].version < 21:
+    made = version_converter.convert_version(made, 21)
+got = ReferenceEvaluator(made).run(None, {"x": x, "indices": indices})[0]
+got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
+wrong = got != expected
+print("got     ", got.ravel().tolist())
+print("differs" if wrong.any() else "agrees")
+sys.exit(int(wrong.any()))

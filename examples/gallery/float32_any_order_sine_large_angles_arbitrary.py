@@ -1,0 +1,42 @@
+"""float32_any_order: sine_large_angles_arbitrary
+
+ncnn reduces the angle of its sine in 24 bits, so that results beyond about 1e7 are arbitrary: 74 at 97,803,590,
+infinity at 1e10
+Severity: wrong. Seen in ncnn 1.0.20261020.
+Case: sine(x: [1]) channels_first, data random, found by generated cases of quantizer.
+"""
+
+import sys
+
+import ncnn
+import numpy as np
+
+x = np.array([110], np.int8)
+s_x, z_x = 104018736.0, -68
+s_y, z_y = 0.007021315395832062, 0
+
+# Right: the value of the codes in integers and float64, rounded once.
+X = s_x * (x.astype(np.int64) - z_x)
+real = np.sin(X)
+steps = real / s_y
+expected = np.clip(np.rint(steps) + z_y, -128, 127).astype(np.int64)
+
+print(f"ncnn {ncnn.__version__}, numpy {np.__version__}")
+print("expected", expected.ravel().tolist(), flush=True)
+net = ncnn.Net()
+net.opt.num_threads = 1
+rows = ['7767517', '2 2', 'Input x 0 1 x', 'UnaryOp one 1 1 x y 0=9']
+net.load_param_mem("\n".join(rows) + "\n")
+net.load_model_mem(bytes(4))
+extractor = net.create_extractor()
+x_real = np.float32(s_x) * (x.astype(np.int64) - z_x).astype(np.float32)
+extractor.input("x", ncnn.Mat(x_real.reshape([1])).clone())
+y = np.array(extractor.extract('y')[1]).reshape([1])
+print("float   ", y.ravel()[:8])
+got = np.clip(np.rint(y / np.float32(s_y)) + z_y, -128, 127)
+got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
+wrong = np.abs(got - np.clip(steps + z_y, -128, 127)) > 0.501
+print("got     ", got.ravel().tolist())
+print("differs" if wrong.any() else "agrees")
+sys.exit(int(wrong.any()))

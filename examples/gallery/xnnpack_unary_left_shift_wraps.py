@@ -1,0 +1,49 @@
+"""xnnpack: unary_left_shift_wraps
+
+a multiplier of 1 and more shifts a code, or the sum of a mean, to the left first, in 32 bits that wrap: an output
+much finer than its input comes out with the other sign (MultiplyByQuantizedMultiplier, LiteRT 2.3)
+Severity: wrong. Seen in litert xnnpack.
+Cause: MultiplyByQuantizedMultiplier computes x * (1 << left_shift) in int32.
+See also https://github.com/tensorflow/tensorflow/pull/61698
+Case: relu(x: [1]) channels_first, data one_hot, found by generated cases of quantizer.
+"""
+
+from importlib.metadata import version
+import base64
+import sys
+import zlib
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+x = np.array([32767], np.int16)
+s_x, z_x = 1.3900783415010665e-05, 0
+s_y, z_y = 5.302728048328653e-11, 0
+
+# Right: the value of the codes in integers and float64, rounded once.
+X = s_x * (x.astype(np.int64) - z_x)
+real = np.maximum(X, 0)
+steps = real / s_y
+expected = np.clip(np.sign(steps) * np.floor(np.abs(steps) + 0.5) + z_y, -32768, 32767).astype(np.int64)
+
+print(f"ai-edge-litert {version('ai-edge-litert')}, numpy {np.__version__}")
+print("expected", expected.ravel().tolist(), flush=True)
+model = zlib.decompress(base64.b64decode(
+    "eNp1ULsKwkAQHB+ghHiEGCGlhYWVCAppLMUqhYVFCksLAxaW+vfO7U00hMgxN+zO7N7u5QAup3IHOGQYY4qYmYQRMCJCBGrAgFiK9+KjeWbma6qH"
+    "xFyIv10T03L1WBFrq/En1GyJs/pC3KCyjMOC7kz9nPwQ34hJj+cqj+eneSIqYapI2p14dN58IbXdw2awbVLepf+znhnff/z+rw4tf7euLuqireGX"
+    "33TzHyMHDcA="
+))
+interpreter = Interpreter(model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN,
+                          num_threads=1)
+interpreter.allocate_tensors()
+feeds = {"x": x}
+for detail in interpreter.get_input_details():
+    interpreter.set_tensor(detail["index"], np.asarray(feeds[detail["name"]], order="C"))
+interpreter.invoke()
+got = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+got = got.astype(np.int64)
+assert got.shape == expected.shape, f"shape {got.shape}, right is {expected.shape}"
+wrong = np.abs(got - np.clip(steps + z_y, -32768, 32767)) > 0.501
+print("got     ", got.ravel().tolist())
+print("differs" if wrong.any() else "agrees")
+sys.exit(int(wrong.any()))
