@@ -50,6 +50,12 @@ def test_an_operator_has_each_kind_once(session, op, attr):
     assert sorted(found) == sorted((kind.shape, kind.axis) for kind in KINDS)
 
 
+def test_rows_of_norms_have_a_mean_beside_0(session):
+    """Zeros behind a row would not change a mean of 0."""
+    found = _cases(session, "layer_norm", long_rows)
+    assert found and all(case.ranges["x"][0] == 0 for case in found)
+
+
 def test_axes_of_a_list_count_from_the_front(session):
     found = {(case.shapes["x"], case.attrs["axes"]) for case in _cases(session, "reduce_max", long_rows)}
     assert found == {(kind.shape, (kind.axis % len(kind.shape),)) for kind in KINDS}
