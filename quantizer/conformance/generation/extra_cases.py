@@ -36,6 +36,7 @@ from quantizer.conformance.generation.usual_windows import (
     images,
     overlapping,
     patches,
+    same_padding,
     usual_windows,
 )
 from quantizer.conformance.generation.zero_points import zero_points
@@ -93,4 +94,5 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *long_rows(everything, target),
         *fewer_axes(everything, target),
         *images(everything, target),
+        *same_padding(everything, target),
     ]

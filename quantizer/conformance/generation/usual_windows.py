@@ -5,7 +5,9 @@ Engines have kernels for just these. Independently drawn attributes seldom match
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
@@ -109,6 +111,17 @@ step. The targets of a platform share them. Without a rest, the axes have one ou
 axis has a further window that extends beyond the image. With a negative rest, so many places of a second window are
 missing that it would begin in the padding: there is one output."""
 CEIL = "ceil_mode"
+SAME = (
+    (2, 2, 0, 1, 1),
+    (3, 3, 0, 1, 1),
+    (4, 4, 0, 1, 1),
+    (4, 4, 1, 2, 1),
+    (4, 2, 1, 2, 1),
+    (5, 3, 1, 2, 1),
+    (3, 2, 1, 2, 1),
+)
+"""Windows whose odd total padding keeps an image divided by the stride, with the larger part behind, and one more. An
+operator's targets share these windows, each with every combination of the attributes that are true or false."""
 STEPS_OF_IMAGES, REST = (4, 8), 4
 """With few channels, an image has at least so many steps beyond the first along its last two axes, and fewer than so
 many more. In the first REST of a window's cases, nothing is left after the last step. Of three axes, only the last one
@@ -197,12 +210,31 @@ def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
     return [case for case in found if case is not None]
 
 
-def _sized(target: Target, name: str, window: tuple[int, int, int, int, int], rest: int, steps: int = 0) -> Case | None:
-    """Return a case whose axes have so many steps and a rest.
+def same_padding(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of SAME that its operator's targets have."""
+    spec = target.spec
+    if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
+        return []
+    names = [name for name, domain in spec.attrs.items() if domain.type == "bool"]
+    flags = [dict(zip(names, values, strict=True)) for values in itertools.product((False, True), repeat=len(names))]
+    kinds = spread(everything, target, list(itertools.product(SAME, flags)), "same_padding")
+    found = [_sized(target, "same_padding", window, int(fixed.get(CEIL, False)), 2, fixed) for window, fixed in kinds]
+    return [case for case in found if case is not None]
+
+
+def _sized(
+    target: Target,
+    name: str,
+    window: tuple[int, int, int, int, int],
+    rest: int,
+    steps: int = 0,
+    fixed: Mapping[str, Any] = MappingProxyType({}),
+) -> Case | None:
+    """Return a case whose axes have so many steps and a rest, with *fixed* attributes.
 
     Without a number of steps, the axes have one step and a rest, or none, one and so on; outputs are rounded up.
     """
-    spec, number = target.spec, key(rest, target.id, name, str(window))
+    spec, number = target.spec, key(rest, target.id, name, str(window), *map(str, fixed.items()))
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     kernel, stride, before, behind, _ = window
     try:
@@ -210,7 +242,7 @@ def _sized(target: Target, name: str, window: tuple[int, int, int, int, int], re
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
             bound[axis.text] = kernel + stride * (steps or (1 if rest else place)) + rest - before - behind
-        bound = checked(spec, bound if steps else {**bound, CEIL: True})
+        bound = checked(spec, {**bound, **fixed} if steps else {**bound, CEIL: True})
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
