@@ -11,9 +11,9 @@ from quantizer.conformance.generation.conditions import GATE, conditions, every_
 from quantizer.conformance.generation.deep import OF_BLOCKS, ROWS, deep
 from quantizer.conformance.generation.long_windows import long_windows
 from quantizer.conformance.generation.scaled import FARTHEST, scaled
-from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, units
+from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, Unit, units, with_rest
 from quantizer.conformance.generation.usual_sizes import DOUBLED, LONG, combinations, usual_sizes
-from quantizer.conformance.generation.usual_windows import usual_windows
+from quantizer.conformance.generation.usual_windows import images
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
@@ -36,6 +36,20 @@ def _targets(session, op: str, platform: str):
 def test_sizes_lie_at_and_next_to_block_sizes() -> None:
     """v - 1, v, v + 1 and 2v + 1 of every block."""
     assert {1, 3, 4, 5, 9, 15, 16, 17, 33, 63, 64, 65, 129, 255, 256, 257, 513} <= set(SIZES)
+
+
+def test_one_and_a_half_blocks_have_any_rest() -> None:
+    """Past half a block of 32 or more, each of 16; past a block of 8 or 16, all but none. Other sizes stay."""
+    found = {size: sorted({with_rest(Unit("n", size), n).value for n in range(64)}) for size in (12, 24, 48, 384)}
+    assert found[12] == list(range(9, 16)) and found[24] == list(range(17, 32))
+    assert found[48] == list(range(48, 64)) and found[384] == list(range(384, 400))
+    assert all(with_rest(Unit("n", size), 5).value == size for size in SIZES if size not in (12, 24, 48, 96, 384))
+    assert with_rest(Unit("n", 48, is_full=True), 5).value == 48
+
+
+def test_a_number_of_axes_may_be_below_those_that_are_drawn(session) -> None:
+    target = session.all_targets(session.library.spec("prelu"))[0]
+    assert {unit.value for unit in units(target) if unit.name == "shape" and unit.place is None} == {1, 5, 6}
 
 
 @pytest.mark.parametrize("op", ["conv3d", "depth_to_space", "gather", "slice", "add", "layer_norm", "split"])
@@ -140,11 +154,8 @@ def test_resize_operators_have_cases_of_doubled_sizes(session, op: str) -> None:
 @pytest.mark.parametrize("op", ["conv2d", "conv1d", "max_pool2d"])
 def test_window_cases_have_asymmetric_padding_on_either_side(session, op: str) -> None:
     """Padding before is less than after, or more, the same along all axes."""
-    found = {
-        case.attrs["padding"]
-        for target in session.all_targets(session.library.spec(op))
-        for case in usual_windows(target)
-    }
+    everything = session.all_targets(session.library.spec(op))
+    found = {case.attrs["padding"] for target in everything for case in images(everything, target)}
     half = len(next(iter(found))) // 2
     assert any(p[0] < p[half] for p in found) and any(p[0] > p[half] for p in found)
     assert all(len({*p[:half]}) == len({*p[half:]}) == 1 for p in found)

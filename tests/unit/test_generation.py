@@ -17,6 +17,7 @@ from quantizer.conformance.generation.builder import (
 from quantizer.conformance.generation.choice_sources import HashChoices, HypothesisChoices
 from quantizer.conformance.generation.covering import covering_rows
 from quantizer.conformance.generation.datasets import materialise
+from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.hashing import bits, integers, key, splitmix64, uniform
 from quantizer.conformance.judging.dataset_assertions import hits_target
@@ -48,6 +49,15 @@ def test_splitmix64_agrees_with_published_values():
         4593380528125082431,
         16408922859458223821,
     ]
+
+
+def test_a_list_of_axes_often_holds_one_or_leaves_one_out():
+    """Any one of them, whatever its place."""
+    domain = SESSION.library.spec("reduce_sum").attrs["axes"]
+    drawn = [draw("axes", domain, HashChoices(seed, {}), {"shape": (2, 3, 4, 5)}) for seed in range(400)]
+    assert {axes for axes in drawn if len(axes) == 1} == {(0,), (1,), (2,), (3,)}
+    assert sum(len(axes) == 1 for axes in drawn) > len(drawn) // 3
+    assert len({axes for axes in drawn if len(axes) == 3}) == 4 and all(list(a) == sorted(a) for a in drawn)
 
 
 def test_cropping_a_shape_keeps_its_values():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.dealing import dealt
-from quantizer.conformance.generation.first_broadcast import mutual_broadcast
+from quantizer.conformance.generation.first_broadcast import FEWER, fewer_axes, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import (
     AXES,
     BETWEEN_ONES,
@@ -137,9 +137,26 @@ def test_cumsum_cases_are_longer_than_8192(session) -> None:
 def test_each_operand_is_repeated_along_an_axis_of_the_other(session) -> None:
     for op in ("add", "matmul"):
         for cases in _of(session, op, mutual_broadcast).values():
-            found = {(case.shapes["a"][:4], case.shapes["b"][:4]) for case in cases}
-            assert {(a[:2], b[:2]) for a, b in found} >= {((3, 1), (1, 17)), ((2, 33), (2, 1)), ((1, 1), (2, 5))}
-            assert ((2, 33, 1, 1), (2, 1, 3, 5)) in found
+            found = {tuple(_repeated(case.shapes[name][:4]) for name in "ab") for case in cases}
+            assert {(a[:2], b[:2]) for a, b in found} >= {(".1", "1."), ("..", ".1"), ("11", "..")}
+            assert ("..11", ".1..") in found
+
+
+def _repeated(shape):
+    """Return the axes as text, 1 for those of one place, which are repeated."""
+    return "".join("1" if size == 1 else "." for size in shape)
+
+
+@pytest.mark.parametrize("op", ["mul", "where"])
+def test_an_operand_has_fewer_axes(session, op: str) -> None:
+    """Its axes alternate in every way between repeated ones and others."""
+    targets = session.all_targets(session.library.spec(op))
+    found = {
+        tuple(_repeated(shape) for shape in sorted(set(case.shapes.values()), key=len))
+        for target in targets
+        for case in fewer_axes(targets, target)
+    }
+    assert found == {(_repeated(second), _repeated(first)) for first, second in FEWER}
 
 
 @pytest.mark.parametrize(("op", "most"), [("add", 7), ("div", 7), ("matmul", 7)])
@@ -162,9 +179,11 @@ def test_reduction_axes_have_whole_blocks_of_the_largest_size(session, op: str) 
 
 def test_first_layer_cases_have_three_channels_and_vector_sized_filters(session) -> None:
     for cases in _of(session, "conv2d", first_layer).values():
-        (case,) = cases
-        assert case.shapes["weight"][1:] == (3, 3, 3) and case.shapes["weight"][0] in VECTORS
-        assert case.attrs["stride"] == (2, 2) and case.shapes["x"][1] == 3
+        assert sorted(case.shapes["x"][1] for case in cases) == [1, 3]
+        for case in cases:
+            many, channels = case.shapes["x"][:2]
+            assert case.shapes["weight"][1:] == (channels, 3, 3) and case.shapes["weight"][0] in VECTORS
+            assert case.attrs["stride"] == (2, 2) and (many == 1 or channels > 1)
     assert not any(_of(session, "max_pool2d", first_layer).values())
 
 

@@ -11,6 +11,7 @@ from quantizer.conformance.generation.dealing import spread
 from quantizer.conformance.generation.first_broadcast import mutual_broadcast
 from quantizer.conformance.generation.long_rows import KINDS, long_rows
 from quantizer.conformance.generation.past_counter import COUNTED, past_counter_of_outputs, past_counter_of_sums
+from quantizer.conformance.generation.uneven_windows import uneven_windows
 from quantizer.conformance.generation.usual_windows import (
     FULL,
     GROUPED,
@@ -18,14 +19,17 @@ from quantizer.conformance.generation.usual_windows import (
     OUTPUTS,
     OVERLAPS,
     PATCHES,
+    SAME,
     STEPS,
     WINDOWS,
     fully_padded,
     grouped_windows,
     overlapping,
+    same_padding,
 )
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
+from quantizer.core.shapes import infer_shapes
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +52,32 @@ def _cases(session, op, made):
 def test_each_operator_has_each_kind_of_long_row_once(session, op, attr):
     found = [(case.shapes["x"], case.attrs[attr]) for case in _cases(session, op, long_rows)]
     assert sorted(found) == sorted((kind.shape, kind.axis) for kind in KINDS)
+
+
+@pytest.mark.parametrize(("op", "flags"), [("avg_pool2d", 4), ("max_pool2d", 2), ("conv2d", 1)])
+def test_odd_padding_keeps_an_image_divided_by_the_stride(session, op, flags):
+    """Each window meets every combination of flags; where sizes are rounded up, some begin a window more."""
+    cases, found = _cases(session, op, same_padding), {}
+    assert len(cases) == len(SAME) * flags
+    for case in cases:
+        (before,), (behind,) = (set(half) for half in (case.attrs["padding"][:2], case.attrs["padding"][2:]))
+        assert behind == before + 1
+        out = infer_shapes(session.library.spec(op), case.shapes, case.attrs)["y"]
+        found.setdefault(case.attrs.get("ceil_mode", False), set()).update(out[2:])
+    assert found.pop(False) == {3} and found in ({}, {True: {3, 4}})
+
+
+def test_signals_are_images_of_one_row_under_kernels_of_one_step_or_two(session):
+    found = [case for case in _cases(session, "conv_transpose2d", uneven_windows) if case.shapes["x"][2] == 1]
+    ratios = {case.shapes["weight"][3] / case.attrs["stride"][1] for case in found if case.attrs["stride"][1] > 1}
+    assert ratios == {1, 2}
+    assert any(case.shapes["x"][1] == case.shapes["weight"][0] == 1 for case in found)
+
+
+def test_rows_of_norms_have_a_mean_beside_0(session):
+    """Zeros behind a row would not change a mean of 0."""
+    found = _cases(session, "layer_norm", long_rows)
+    assert found and all(case.ranges["x"][0] == 0 for case in found)
 
 
 def test_axes_of_a_list_count_from_the_front(session):

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.mixed_sizes import CLASSES, ENOUGH, LONG, NIGHTLY, SEVERAL, WINDOW, mixed_sizes
+from quantizer.conformance.generation.mixed_sizes import (
+    CLASSES,
+    ENOUGH,
+    HALF,
+    LONG,
+    NIGHTLY,
+    SEVERAL,
+    VECTOR,
+    WINDOW,
+    mixed_sizes,
+)
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 
@@ -42,6 +52,15 @@ def test_convolution_cases_combine_most_channel_and_width_classes(session):
     shapes = [case.shapes["x"] for case in _cases(session, "conv2d")]
     met = {(_classes(shape[1]), _classes(shape[3])) for shape in shapes}
     assert len(met) >= len(CLASSES) ** 2 // 2
+
+
+@pytest.mark.parametrize(
+    ("op", "operand"), [("abs", "x"), ("transpose", "x"), ("matmul", "b"), ("fully_connected", "x")]
+)
+def test_innermost_sizes_leave_each_rest_of_half_a_vector(session, op, operand):
+    """Of an operator with few targets as well."""
+    sizes = {case.shapes[operand][-1] for case in _cases(session, op)}
+    assert {size % HALF for size in sizes if size >= VECTOR} == set(range(HALF))
 
 
 def test_kernels_are_small(session):

@@ -168,6 +168,16 @@ def test_effects_on_values_and_differences(session) -> None:
     ]
 
 
+def test_an_effect_at_the_zero_point(session) -> None:
+    """Elsewhere the results stay."""
+    target = next(t for t in session.all_targets(session.library.spec("sign")) if t.id == "sign-a8-ideal")
+    params = Trial(target, build_case(target, HashChoices(3, {})), session.engine).parameters
+    zero, y = int(params.inputs["x"].zero_point), params.outputs["y"]
+    codes = torch.tensor([zero, zero + 1 if zero < params.inputs["x"].qmax else zero - 1])
+    found = EFFECTS["at_zero"]()(lambda x, *, parameters: torch.full(x.shape, y.qmin))(codes, parameters=params)
+    assert found.tolist() == [y.qmin + 1, y.qmin]
+
+
 def test_effects_on_ends_tails_and_weights(session) -> None:
     """Clamps at a code, a tail in the order of memory, weights without a sign, a quotient below float32."""
     spec = session.library.spec("quantize")
@@ -185,6 +195,8 @@ def test_effects_on_ends_tails_and_weights(session) -> None:
     assert made("clamp_top", 6) == codes.clamp(max=6).tolist()
     assert made("clamp_low", -1) == codes.clamp(min=-1).tolist()
     assert made("weights_unsigned") == codes.clamp(min=0).tolist()
+    assert made("not_below_zero") == codes.clamp(min=int(y.zero_point)).tolist()
+    assert made("not_above_zero") == codes.clamp(max=int(y.zero_point)).tolist()
     assert made("flat_tail", 4) == [*codes[:2].tolist(), [2, 3]]
     lowest = torch.tensor([-3e38 * min(1.0, float(y.scale)) * 1.5, 0.0], dtype=torch.float64)
     assert EFFECTS["quotient_overflows"]()(lambda *_, parameters: codes[0])(lowest, parameters=params).tolist() == [

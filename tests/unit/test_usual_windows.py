@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,15 @@ from quantizer.conformance.faults.cases import explicit_cases
 from quantizer.conformance.generation.usual_windows import (
     CHANNELS,
     DILATED,
-    OF_VECTORS,
     WHOLE,
     WINDOWS,
+    images,
     usual_windows,
 )
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial
+from quantizer.core.shapes import infer_shapes
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,12 +33,13 @@ def session():
 @pytest.mark.parametrize("op", ["conv2d", "depthwise_conv2d", "max_pool2d", "conv_transpose2d"])
 def test_cases_combine_windows_and_channels_of_networks(session, op: str) -> None:
     """Each target has a case of three channels and one of another number; over the targets most windows occur."""
-    cases = [usual_windows(target) for target in session.all_targets(session.library.spec(op))]
-    assert all(len(own) == OF_VECTORS + 1 for own in cases)
+    targets = session.all_targets(session.library.spec(op))
+    cases = [images(targets, target) for target in targets]
+    assert all(len(own) == WHOLE for own in cases)
     assert all(own[0].shapes["x"][1] == 3 and own[1].shapes["x"][1] in CHANNELS[1] for own in cases)
     found = set()
     for own in cases:
-        for case in own[:WHOLE]:
+        for case in own:
             (stride,) = set(case.attrs["stride"])
             padding = case.attrs["padding"]
             axes = len(padding) // 2 or 1
@@ -51,7 +54,7 @@ def test_cases_combine_windows_and_channels_of_networks(session, op: str) -> Non
 @pytest.mark.parametrize("op", ["conv2d", "conv1d", "conv3d"])
 def test_a_window_of_the_whole_image_gives_one_element(session, op: str) -> None:
     """Of one image and one filter, without padding; over the targets the window has several places."""
-    own = [usual_windows(target)[WHOLE] for target in session.all_targets(session.library.spec(op))]
+    own = [usual_windows(target)[0] for target in session.all_targets(session.library.spec(op))]
     for case in own:
         assert case.shapes["x"][0] == case.shapes["weight"][0] == 1
         assert case.shapes["x"][2:] == case.shapes["weight"][2:] and not any(case.attrs["padding"])

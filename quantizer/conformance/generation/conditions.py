@@ -16,7 +16,7 @@ from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import is_near_sum
 from quantizer.conformance.generation.scaled import is_near
-from quantizer.conformance.generation.units import Unit, bound_with, units
+from quantizer.conformance.generation.units import Unit, bound_with, units, with_rest
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 
@@ -141,7 +141,7 @@ def _made(
         choices = {**row, "data": data} if number // 128 % 2 else {"tiles": "untiled", **row, "data": data}
         choices |= {"activation": "none"} if data == "near_ties" else {}
         chooser = HashChoices(number, choices)
-        bound = bound_with(spec, wanted, chooser)
+        bound = bound_with(spec, {name: with_rest(unit, number // 4096) for name, unit in wanted.items()}, chooser)
         if bound is None:
             continue
         usual = "no" if full and number % 4 else ("yes", "no")[number // 2 % 2]

@@ -10,6 +10,9 @@ from quantizer.core.case import AttrValue
 from quantizer.core.domains import ENTRY
 from quantizer.core.spec import Bin, Domain
 
+DRAWS, ALONE, ALL_BUT_ONE = 6, (0, 1), 2
+"""Of so many draws of a list of axes, those in which it holds one axis, and the one in which it leaves one out."""
+
 
 def draw(name: str, domain: Domain, chooser: ChoiceSource, bound: Mapping[str, Any]) -> AttrValue:
     """Return one value of *domain*, inside the bin that the chooser requests unless that bin is empty here."""
@@ -97,7 +100,7 @@ def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple
 def _axes(
     name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, bound: Mapping[str, Any]
 ) -> tuple[int, ...]:
-    """Return all axes in a drawn order, or some of them, at least one, in increasing order."""
+    """Return all axes in a drawn order; or some of them in increasing order, often one alone or all but one."""
     left = list(range(int(_value(domain.axes_of, bound, 1))))
     asked = chosen.value if chosen is not None and isinstance(chosen.value, list) else []
     if asked and set(asked) <= set(left) and (domain.type == "axes" or len(asked) == len(left)):
@@ -105,7 +108,11 @@ def _axes(
     if domain.type == "permutation":
         return tuple(left.pop(chooser.integer(f"{name}[{i}]", 0, len(left) - 1)) for i in range(len(left)))
     taken = [axis for axis in left if chooser.integer(f"{name}[{axis}]", 0, 1)]
-    return tuple(taken or left[:1])
+    kind = chooser.integer(f"{name} kind", 0, DRAWS - 1)
+    if not left or (taken and kind not in (*ALONE, ALL_BUT_ONE)):
+        return tuple(taken)
+    one = left[chooser.integer(name, 0, len(left) - 1)]
+    return tuple(axis for axis in left if axis != one) if kind == ALL_BUT_ONE and len(left) > 1 else (one,)
 
 
 def _shape(

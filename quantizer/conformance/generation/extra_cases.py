@@ -8,7 +8,7 @@ from quantizer.conformance.generation.conditions import conditions, every_condit
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
-from quantizer.conformance.generation.first_broadcast import first_broadcast, mutual_broadcast
+from quantizer.conformance.generation.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
 from quantizer.conformance.generation.long_rows import long_rows
@@ -33,8 +33,10 @@ from quantizer.conformance.generation.usual_windows import (
     first_layer,
     fully_padded,
     grouped_windows,
+    images,
     overlapping,
     patches,
+    same_padding,
     usual_windows,
 )
 from quantizer.conformance.generation.zero_points import zero_points
@@ -90,4 +92,7 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *fully_padded(everything, target),
         *grouped_windows(everything, target),
         *long_rows(everything, target),
+        *fewer_axes(everything, target),
+        *images(everything, target),
+        *same_padding(everything, target),
     ]

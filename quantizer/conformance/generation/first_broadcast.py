@@ -11,7 +11,7 @@ from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, is_ours
@@ -20,8 +20,10 @@ from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
 from quantizer.core.shapes import check, evaluate, variables
 
-SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 5, 17)), ((), (40,)), ((17,), (2, 17)))
-"""Shapes of the first and the second operand: one element, none of the axes, rows, and a whole axis repeated."""
+SHAPES = (((1,), (33,)), ((1, 1), (3, 17)), ((3, 1), (3, 33)), ((2, 1, 17), (2, 5, 17)), ((), (41,)), ((17,), (2, 17)))
+"""Shapes of the first and the second operand: one element, none of the axes, rows, and a whole axis repeated. In these
+and in the following ones, a hash chooses the rest behind whole vectors of VECTOR."""
+VECTOR = 8
 MUTUAL = (
     ((3, 1), (1, 17)),
     ((2, 33, 1, 1), (2, 1, 3, 5)),
@@ -38,6 +40,19 @@ image of one channel, a first row for a whole image, more axes than kernels have
 beside a row that has one, on either side. In the last one the second has no axis. A platform's targets share these
 cases, for each operand that may be repeated.
 """
+FEWER = (
+    ((2, 9), (9,)),
+    ((2, 9, 3, 5), (9, 1, 1)),
+    ((2, 3, 4, 9), (3, 1, 9)),
+    ((2, 5, 9), (1,)),
+    ((1, 5, 9), (5, 9)),
+    ((1, 9, 3, 5), (9, 1, 1)),
+    ((1, 3, 4, 9), (3, 1, 9)),
+    ((1, 5, 9), (1,)),
+)
+"""Shapes of which the second has fewer axes. Kernels merge neighbouring axes that are repeated, or that are not: these
+are all the ways in which axes alternate after that, behind first axes that are repeated, or that have one place. An
+operator's targets share these cases."""
 MOST_AXES = 7
 """Axes of an operand: a product of matrices has two more than its leading ones."""
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -62,6 +77,20 @@ def mutual_broadcast(everything: Sequence[Target], target: Target) -> list[Case]
     return found
 
 
+def fewer_axes(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of FEWER that its operator's targets have."""
+    names, found = _repeated(target), list[Case]()
+    for pair in spread(everything, target, FEWER if names else (), "fewer_axes"):
+        number = key(0, target.id, "fewer_axes", str(pair))
+        found += _case(target, number, pair, names[number % len(names)])
+    return found
+
+
+def _past_vectors(shape: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """Return the shape with a rest that *number* chooses in place of each rest of one behind vectors of 8."""
+    return tuple(size + number % (VECTOR - 1) if size > VECTOR and size % VECTOR == 1 else size for size in shape)
+
+
 def _repeated(target: Target) -> list[str]:
     """Return the shapes that are repeated to the first operand's; none unless all are repeated to the same one."""
     dims = target.spec.dims
@@ -74,7 +103,7 @@ def _case(target: Target, number: int, pair: Pair, other: str) -> list[Case]:
     spec = target.spec
     shape = str(spec.dims[other].broadcasts_to)
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
-    first, second = pair
+    first, second = (_past_vectors(each, number // 64) for each in pair)
     fixed = {shape: first, **dict.fromkeys(_repeated(target), first), other: second}
     bound: dict[str, Any] = {}
     try:

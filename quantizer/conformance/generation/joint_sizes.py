@@ -16,7 +16,7 @@ from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, Unit, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case
+from quantizer.core.case import Case, Range
 from quantizer.core.domains import draw_order
 from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Domain, Spec
@@ -49,8 +49,9 @@ SUMMED = ("linear", "bilinear", "product")
 """Kinds of operators that have no case of LONG if the number of terms of their sums depends on sizes."""
 COPIES = (((0, 1), (0, 2, 3, 1)), ((0, 3), (0, 3, 1, 2)))
 """Axes longer than 1, and the permutation: channels first to channels last with one channel or one pixel, and back."""
-PAIRS = ((17, 33), (33, 17), (33, 40), (9, 65))
-"""Sizes of the last two axes: each exceeds a vector of 8, 16 or 32 elements, with a rest of one or eight."""
+PAIRS = ((16, 32), (32, 16), (32, 32), (8, 64))
+"""Whole vectors of 8, 16, 32 or 64 elements along the last two axes. Each is exceeded by a rest that a hash chooses."""
+MOST_REST = 15
 GROUPS = ((4, 4), (8, 9), (16, 17))
 """Cases per platform of an operator with groups: inputs and outputs of a group."""
 MANY = (2, 3)
@@ -149,7 +150,7 @@ def _of_axes(target: Target, shape: str, kind: str) -> Case | None:
 
 def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices) -> dict[str, Any] | None:
     """Return sizes and attributes with two long last axes of *shape*; None if illegal or along another axis."""
-    before, last = PAIRS[number % len(PAIRS)]
+    before, last = with_rests(PAIRS[number % len(PAIRS)], number // 8)
     bound = bound_with(spec, {shape: Unit(shape, last, 2, before=before)}, chooser)
     if bound is None or works_along(spec, shape, bound) not in (kind, ""):
         return None
@@ -160,6 +161,15 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
     bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
     bound |= _one_end(spec, shape, kind, bound, number)
     return bound if _is_legal(spec, bound) else None
+
+
+def with_rests(vectors: Sequence[int], number: int) -> tuple[int, ...]:
+    """Return sizes past whole vectors: each has a rest of at least 1, less than the vector and at most MOST_REST."""
+    rests = (min(size - 1, MOST_REST) for size in vectors)
+    return tuple(
+        size + 1 + number // (MOST_REST + 2) ** place % most
+        for place, (size, most) in enumerate(zip(vectors, rests, strict=True))
+    )
 
 
 def _special(kind: str, number: int) -> dict[str, Any]:
@@ -176,7 +186,7 @@ def _special(kind: str, number: int) -> dict[str, Any]:
     if kind == LONG:
         return {"": ((1, PAST_COUNTERS), (PAST_COUNTERS, 1))[number % 2]}
     long, perm = COPIES[number % len(COPIES)]
-    sizes = iter(PAIRS[number // 2 % len(PAIRS)])
+    sizes = iter(with_rests(PAIRS[number // 2 % len(PAIRS)], number // 16))
     return {"": tuple(next(sizes) if i in long else 1 for i in range(len(perm))), "permutation": perm}
 
 
@@ -342,8 +352,10 @@ def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, i
     return of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)
 
 
-def of_fixed(target: Target, fixed: Mapping[str, Any], number: int) -> Case | None:
-    """Return a case with these sizes and attributes, the others as drawn; None if it is illegal."""
+def of_fixed(
+    target: Target, fixed: Mapping[str, Any], number: int, given: Mapping[str, Range] | None = None
+) -> Case | None:
+    """Return a case with these sizes, attributes and ranges, the others as drawn; None if it is illegal."""
     spec, chooser = target.spec, _chooser(number)
     bound: dict[str, Any] = {}
     try:
@@ -351,13 +363,19 @@ def of_fixed(target: Target, fixed: Mapping[str, Any], number: int) -> Case | No
             bound[name] = fixed.get(name, draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound))
     except ILLEGAL:
         return None
-    return _completed(target, bound, number, chooser) if _is_legal(spec, bound) else None
+    return _completed(target, bound, number, chooser, given) if _is_legal(spec, bound) else None
 
 
 def _chooser(number: int) -> HashChoices:
     return HashChoices(number, {"data": "random", "tiles": "untiled"})
 
 
-def _completed(target: Target, bound: dict[str, Any], number: int, chooser: HashChoices) -> Case:
+def _completed(
+    target: Target,
+    bound: dict[str, Any],
+    number: int,
+    chooser: HashChoices,
+    given: Mapping[str, Range] | None = None,
+) -> Case:
     data = "random" if "random" in target.spec.data else target.spec.data[0]
-    return complete(target, bound, list(target.spec.inputs), data, number % (1 << 32), chooser)
+    return complete(target, bound, list(target.spec.inputs), data, number % (1 << 32), chooser, given)

@@ -17,11 +17,13 @@ from quantizer.conformance.generation.joint_sizes import SUMMED, axes_shape, is_
 from quantizer.conformance.generation.past_counter import COUNTED
 from quantizer.conformance.generation.units import is_ours
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case
+from quantizer.core.case import Case, Range
 from quantizer.core.spec import Spec
 
 BLOCK, PAGE = 513, 4097
 """Exceed every block, and a counter of 12 bits."""
+ABOVE = (0.0, 4.0)
+"""Range of numbers whose mean is not 0, where the operator subtracts the mean."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def long_rows(everything: Sequence[Target], target: Target) -> list[Case]:
     if not name or joins(spec)[0] or not is_ours(spec):
         return []
     kinds = [kind for kind in KINDS if kind.shape[kind.axis] <= _most(spec)]
-    made = [_case(target, shape, name, kind) for kind in spread(everything, target, kinds, "long_rows")]
+    sharing = [each for each in everything if _beside_zero(each)] or everything
+    made = [_case(target, shape, name, kind) for kind in spread(sharing, target, kinds, "long_rows")]
     return [case for case in made if case is not None]
 
 
@@ -77,4 +80,16 @@ def _case(target: Target, shape: str, name: str, kind: Kind) -> Case | None:
     is_list = target.spec.attrs[name].type == "axes"
     axis: Any = (kind.axis % len(kind.shape),) if is_list else kind.axis  # a list counts from the front
     number = key(0, target.id, "long_rows", str(kind))
-    return of_fixed(target, {shape: kind.shape, name: axis}, number)
+    fixed = {shape: kind.shape, name: axis}
+    return of_fixed(target, fixed, number, _beside_zero(target))
+
+
+def _beside_zero(target: Target) -> dict[str, Range] | None:
+    """Return a range on one side of 0 for the first operand of an operator that subtracts the mean; None for others.
+
+    None if the scheme is symmetric about 0. Elements that a kernel adds behind a row are 0: they have no effect on a
+    mean of 0.
+    """
+    spec, part = target.spec, target.scheme.activation
+    is_shifted = spec.error_model.kind == "normalization" and part.symmetry != "symmetric"
+    return {next(iter(spec.activations)): ABOVE} if is_shifted else None

@@ -2,7 +2,8 @@
 
 A unit is one special size among small ones. Kernels of layers see none of that: whole vectors of channels beside an odd
 width, many rows of a few columns, an axis of 1 between two long ones. No target has many such cases: each of an
-operator's targets draws other classes, so that together they hold most pairs of classes of two sizes.
+operator's targets draws other classes, so that together they hold most pairs of classes of two sizes. The innermost
+size takes each rest of a vector in turn, and so do channels: loops for rests take four, two or one at once.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours, is_window
+from quantizer.conformance.generation.units import ILLEGAL, ROOM, batch_of, is_cheap, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
 from quantizer.core.spec import Domain, Spec
 
-CLASSES = ((1,), (2, 3, 5), (4, 12, 20), (8, 16, 24), (32, 64), (9, 17, 33, 35))
+CLASSES = ((1,), (2, 3, 5, 6, 7), (4, 12, 20), (8, 16, 24), (32, 64), (9, 10, 11, 13, 14, 15, 17, 33, 35))
 """Sizes of a class: one, few, quarters of a vector, whole vectors, whole blocks, a vector and a rest."""
 WINDOW = (1, 2, 3, 4, 5)
 """Sizes of a kernel along an axis."""
@@ -30,6 +31,10 @@ RANKS = (2, 5)
 """Axes of a shape that may have them. One axis has no other beside it."""
 ENOUGH, NIGHTLY = 20, 16
 """Cases of an operator with attributes or several sizes, at least one a target; cases of a target in nightly runs."""
+VECTOR, HALF = 16, 8
+"""A size in turn is a whole vector and a rest: so many cases in a row have every rest of half a vector."""
+KEPT = 4
+"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases."""
 TRIES = 64
 """Choices that may be illegal, too large or too small."""
 
@@ -39,17 +44,54 @@ def mixed_sizes(everything: Sequence[Target], target: Target, *, strong: bool = 
     spec = target.spec
     if not is_ours(spec):
         return []
-    rows = max(1, ENOUGH // len(everything)) if spec.attrs or len(spec.dims) > 1 else 1
-    made = [_case(target, row) for row in range(NIGHTLY if strong else rows)]
+    least = -(-HALF // len(everything))
+    rows = max(least, ENOUGH // len(everything)) if spec.attrs or len(spec.dims) > 1 else least
+    rows = NIGHTLY if strong else rows
+    first = [each.id for each in everything].index(target.id) * rows
+    made = [_case(target, row, _in_turn(spec, first + row, len(everything) * rows)) for row in range(rows)]
     return [case for case in made if case is not None]
 
 
-def _case(target: Target, row: int) -> Case | None:
+def _in_turn(spec: Spec, turn: int, many: int) -> dict[str, int]:
+    """Return the sizes that the case at this place has: of innermost axes, and of others in every second half vector.
+
+    The place of a shape's axis is counted from the end. Of *many* cases, one in KEPT has none.
+    """
+    if many >= VECTOR:
+        if turn % KEPT == 0:
+            return {}
+        turn -= turn // KEPT + 1
+    inner, others = _turned(spec)
+    found: dict[str, int] = {}
+    for index, name in enumerate((*inner, *others)):
+        if name in inner or turn // HALF % 2 == index % 2:
+            found[name] = VECTOR + (turn * (2 * index + 1) + index * (HALF // 2 + 1)) % VECTOR
+    return found
+
+
+def _turned(spec: Spec) -> tuple[list[str], list[str]]:
+    """Return the sizes that are taken in turn: the innermost ones of operands, and those beside them.
+
+    Beside them are the axis before the last one of a shape, and channels, which other layouts have innermost.
+    """
+    inner, others = list[str](), list[str]()
+    for item in spec.inputs.values():
+        if not isinstance(item.axes, list):
+            inner += [f"{name}[-1]" for name in item.axes.names]
+            others += [f"{name}[-2]" for name in item.axes.names]
+        elif item.axes:
+            inner.append(item.axes[-1].text)
+            others += [axis.text for axis in (*item.axes[1:2], item.axes[item.channel_axis or 0])]
+    inner = [name for name in dict.fromkeys(inner) if name not in spec.dims or not is_window(spec, name)]
+    return inner, [name for name in dict.fromkeys(others) if name not in (*inner, batch_of(spec))]
+
+
+def _case(target: Target, row: int, turned: Mapping[str, int]) -> Case | None:
     spec = target.spec
     data = "random" if "random" in spec.data else spec.data[0]
     for step in range(TRIES):
         number = key(step, target.id, "mixed_sizes", str(row))
-        chooser = _Mixed(number, {"data": data, "tiles": "untiled"}, spec)
+        chooser = _Mixed(number, {"data": data, "tiles": "untiled"}, spec, turned)
         bound = _bound(spec, chooser)
         if bound is not None:
             present = [name for name, item in spec.inputs.items() if number % 4 or not item.optional]
@@ -86,10 +128,11 @@ def _flat(value: Any) -> tuple[int, ...]:
 
 
 class _Mixed(HashChoices):
-    """Choices by hash; every size that no other one decides belongs to a class of its own."""
+    """Choices by hash; every size that no other one decides is a given one, or belongs to a class of its own."""
 
-    def __init__(self, seed: int, row: dict[str, str], spec: Spec) -> None:
+    def __init__(self, seed: int, row: dict[str, str], spec: Spec, turned: Mapping[str, int]) -> None:
         super().__init__(seed, row)
+        self._turned, self._ranks = turned, dict[str, int]()
         self._free = {name: domain for name, domain in spec.dims.items() if _is_free(domain)}
         self._windows = {n for n, domain in self._free.items() if domain.type == "int" and is_window(spec, n)}
         self._alike = {name for name, domain in spec.attrs.items() if domain.length is not None and seed // 4 % 2}
@@ -100,10 +143,16 @@ class _Mixed(HashChoices):
         size, _, of = name.partition(".")
         if size in self._free and of == "rank":
             least, most = RANKS
-            return super().integer(name, max(low, least) if low else 0, max(high, most) if low < high else high)
-        size = size.partition("[")[0]
+            rank = super().integer(name, max(low, least) if low else 0, max(high, most) if low < high else high)
+            self._ranks[size] = rank
+            return rank
+        size, _, place = size.partition("[")
         if size not in self._free:
             return super().integer(size if size in self._alike else name, low, high)
+        end = f"{size}[{int(place[:-1]) - self._ranks.get(size, 0)}]" if place[:-1].isdigit() else size
+        given = self._turned.get(end)
+        if given is not None:
+            return max(low, given)
         sizes = WINDOW if size in self._windows else CLASSES[super().integer(f"{name} class", 0, len(CLASSES) - 1)]
         return max(low, self.option(f"{name} size", sizes))
 

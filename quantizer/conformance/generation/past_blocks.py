@@ -24,12 +24,16 @@ from quantizer.core.spec import Example, Spec
 
 ROWS, OUTPUTS, DEPTH = 4, 8, 64
 """Sizes of blocks. A case has more rows, more outputs and longer sums than these."""
-SIZES: Mapping[str, tuple[int, ...]] = {"rows": (5, 6, 7, 9), "outputs": (9, 10, 12, 17), "depth": (65, 68, 72, 96)}
+SIZES: Mapping[str, tuple[int, ...]] = {
+    "rows": (5, 6, 7, 9),
+    "outputs": (9, 10, 11, 12, 13, 14, 15, 17),
+    "depth": (65, 67, 68, 70, 72, 77, 78, 96),
+}
 KERNEL = 3
 FACTORS = 2
 TRIES = 16
 """Choices that may be too large, or leave one place of the output."""
-WHOLE, RESTS = (16, 32), (9, 12, 17, 20)
+WHOLE, RESTS = (16, 32), tuple(size for size in range(9, 24) if size % 8)
 """Sizes of a product of matrices of which one has a rest and the others are whole blocks. A platform's targets share
 the three cases."""
 

@@ -7,16 +7,16 @@ converters leave padding at one end. Drawn attributes seldom have these numbers 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, is_ours, is_window
-from quantizer.conformance.generation.usual_windows import DILATION, PLACES, POINT, checked, plain
+from quantizer.conformance.generation.usual_windows import DILATION, PLACES, POINT, checked, filters_of, plain
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
@@ -34,6 +34,8 @@ class Kind:
     others: Window
     is_signal: bool = False
     """Whether the image has one place along the other axes."""
+    channels: int = field(default=0, repr=False)
+    """The channels, and the filters if it is one; 0: one of CHANNELS."""
 
 
 FACTORED = ((3, 1, 1, 1, 1), (7, 1, 3, 3, 1))
@@ -43,6 +45,14 @@ PADDED, BARE = (3, 2, 1, 1, 1), (3, 2, 0, 0, 1)
 EVEN: tuple[Window, ...] = ((7, 1, 0, 1, 1), (2, 1, 0, 1, 1), (3, 1, 4, 4, 4))
 """Windows of all axes: padding behind alone, and a dilation beyond the kernel with as much padding."""
 KINDS = (*(Kind(own, POINT) for own in FACTORED), Kind(PADDED, BARE), Kind(FACTORED[0], POINT, is_signal=True))
+SIGNALS = (
+    Kind((2, 2, 0, 0, 1), POINT, is_signal=True, channels=1),
+    Kind((2, 2, 0, 0, 1), POINT, is_signal=True, channels=8),
+    Kind((4, 2, 1, 1, 1), POINT, is_signal=True, channels=8),
+    Kind((8, 4, 2, 2, 1), POINT, is_signal=True, channels=8),
+)
+"""Signals under kernels of one step, or of two with half a step of padding, as networks shorten and lengthen sound. An
+operator's targets share these cases."""
 FLAT = 2
 """Axes of an image up to which all of them have a long kernel."""
 LONG = 5
@@ -56,7 +66,9 @@ def uneven_windows(everything: Sequence[Target], target: Target) -> list[Case]:
         return []
     kinds = (*(KINDS if len(_axes(spec)) > 1 else ()), *(Kind(each, each) for each in EVEN))
     known = [kind for kind in kinds if _is_known(kind, spec)]
-    cases = [_case(target, kind) for kind in dealt(everything, target, known, "uneven_windows")]
+    own = dealt(everything, target, known, "uneven_windows")
+    own += spread(everything, target, SIGNALS if len(_axes(spec)) > 1 else (), "signals")
+    cases = [_case(target, kind) for kind in own]
     return [case for case in cases if case is not None]
 
 
@@ -99,7 +111,9 @@ def _bound(spec: Spec, kind: Kind, number: int, chooser: HashChoices) -> dict[st
         elif name in spec.attrs:
             value = _attribute(name, domain, windows, value)
         elif name == _channels(spec):
-            value = CHANNELS[-1] if kind.is_signal else CHANNELS[number // 8 % len(CHANNELS)]
+            value = kind.channels or (CHANNELS[-1] if kind.is_signal else CHANNELS[number // 8 % len(CHANNELS)])
+        elif name == filters_of(spec) and kind.channels == 1:
+            value = 1
         bound[name] = value
     return bound
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from quantizer.conformance.generation.choice_sources import ChoiceSource
@@ -24,11 +24,14 @@ BLOCKS = (4, 8, 16, 32, 64, 256)
 """Sizes that kernels process at once: lanes of a vector, rows and columns of a block, codes of a byte."""
 SIZES = tuple(sorted({1, *(size for v in BLOCKS for size in (v - 1, v, v + 1, v + v // 2, 2 * v + 1))}))
 """Sizes around a block: one less, equal, one more, one and a half blocks, two blocks plus one."""
+REST = 16
+"""Places of the largest vector of 8-bit codes: a size of one and a half blocks takes any rest of it, by a hash."""
 FEW = tuple(size for size in SIZES if 4 <= size <= 17)
 """Window sizes. No kernel has code for large values of these."""
 LISTED, COUNTED = (4, 5, 7), (4, 5, 8, 16)
 """Values that are tried for attributes that are lists (strides, paddings), and for numbers (groups)."""
 RANKS = (5, 6)
+"""Numbers of axes above those that are drawn. Those below the smallest one that is drawn are tried as well."""
 SUM_BITS = (15, 16, 23, 24, 31, 32)
 """Bits of sums at which an accumulator, or float32, ends."""
 MOST_TERMS = 1100
@@ -79,6 +82,18 @@ def units(target: Target) -> tuple[Unit, ...]:
     return tuple(unit for unit in found if is_ours(spec) or _is_in_rank(unit, spec))
 
 
+def with_rest(unit: Unit, number: int) -> Unit:
+    """Return a size of one and a half blocks with a rest that *number* chooses; any other unit as it is.
+
+    A block of 8 or 16 is followed by a rest alone, larger ones by half a block and a rest.
+    """
+    block = unit.value * 2 // 3
+    if block not in BLOCKS[1:] or unit.value != block + block // 2 or unit.is_full or unit.is_blocks:
+        return unit
+    size = block + 1 + number % (block - 1) if block <= REST else int(unit.value) + number % REST
+    return replace(unit, value=size)
+
+
 def is_ours(spec: Spec) -> bool:
     """Return whether our own reference computes the operator: then its constraints say all that is illegal.
 
@@ -101,7 +116,7 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
         if any((domain.product, domain.sum, domain.broadcasts_to, domain.like)):
             return
         least, most = domain.rank or (1, 4)
-        yield from (Unit(name, rank) for rank in RANKS if least < most)
+        yield from (Unit(name, rank) for rank in (*range(1, least), *RANKS) if least < most)
         yield from (Unit(name, size, place) for place in (0, 1, 2) for size in SIZES[1:])
         yield from (Unit(name, size, place, is_full=True) for place in (0, 2) for size in sums)
     elif domain.type == "int" and domain.choices is None:

@@ -5,7 +5,9 @@ Engines have kernels for just these. Independently drawn attributes seldom match
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
@@ -13,7 +15,7 @@ from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.units import ILLEGAL, is_ours, is_window
+from quantizer.conformance.generation.units import ILLEGAL, batch_of, is_ours, is_window
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
@@ -65,7 +67,7 @@ OF_PATCHES = OF_VECTORS + 1
 """Row of these cases."""
 FIRST_LAYER = (3, 2, 1, 1, 1)
 """The window of a typical first layer: from a colour picture to whole vectors of channels. One of a platform's targets
-has the case."""
+has the case, and one has that of one gray picture."""
 OF_FIRST_LAYER = OF_PATCHES + 1
 """Row of this case."""
 STEPS = (2, 3, 4)
@@ -94,6 +96,8 @@ FULL = tuple((kernel, stride, kernel - 1, kernel - 1, 1) for kernel in (2, 3) fo
 share these cases."""
 GROUPED = (((3, 2, 1, 1, 1), 32), ((3, 1, 1, 1, 1), 32), ((3, 2, 1, 1, 1), 9))
 """Windows and channels of a group: whole vectors, and a vector and a rest. A platform's targets share the cases."""
+OF_GRAY = OF_FIRST_LAYER + 2
+"""Row of the case of one gray picture."""
 GROUPS, OUTPUTS = 2, 8
 """Groups in these cases, and outputs of a group."""
 OF_GROUPS = OF_FIRST_LAYER + 1
@@ -107,6 +111,23 @@ step. The targets of a platform share them. Without a rest, the axes have one ou
 axis has a further window that extends beyond the image. With a negative rest, so many places of a second window are
 missing that it would begin in the padding: there is one output."""
 CEIL = "ceil_mode"
+SAME = (
+    (2, 2, 0, 1, 1),
+    (3, 3, 0, 1, 1),
+    (4, 4, 0, 1, 1),
+    (4, 4, 1, 2, 1),
+    (4, 2, 1, 2, 1),
+    (5, 3, 1, 2, 1),
+    (3, 2, 1, 2, 1),
+)
+"""Windows whose odd total padding keeps an image divided by the stride, with the larger part behind, and one more. An
+operator's targets share these windows, each with every combination of the attributes that are true or false."""
+STEPS_OF_IMAGES, REST = (4, 8), 4
+"""With few channels, an image has at least so many steps beyond the first along its last two axes, and fewer than so
+many more. In the first REST of a window's cases, nothing is left after the last step. Of three axes, only the last one
+is so long."""
+AXES = 2
+"""The number of an image's axes."""
 PLACES = (4, 5)
 """These are added to the smallest size, so that the output has several elements and an odd or an even number of rows.
 
@@ -116,11 +137,28 @@ DILATION = "dilation"
 
 
 def usual_windows(target: Target) -> list[Case]:
-    """Return the cases of a target whose operator has strided windows. The windows are distributed over the targets."""
+    """Return the cases of a target whose operator has strided windows, of the rows WHOLE and OF_VECTORS."""
     spec = target.spec
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
-    return [case for row in range(OF_VECTORS + 1) if (case := _case(target, row)) is not None]
+    return [case for row in (WHOLE, OF_VECTORS) if (case := _case(target, row)) is not None]
+
+
+def images(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the cases of a target with few channels, one for each number of CHANNELS.
+
+    The operator's targets get the windows in turn, and each window one more place of the output's last axis.
+    """
+    spec = target.spec
+    if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
+        return []
+    windows = WINDOWS + DILATED if DILATION in spec.attrs else WINDOWS
+    first = [each.id for each in everything].index(target.id) * WHOLE + key(0, spec.op, "images") % len(windows)
+    made = [
+        _case(target, row, (windows[turn % len(windows)],), places=turn // len(windows))
+        for row, turn in enumerate(range(first, first + WHOLE))
+    ]
+    return [case for case in made if case is not None]
 
 
 def patches(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -132,11 +170,11 @@ def patches(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def first_layer(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the case of FIRST_LAYER that one of a platform's targets has, if the operator has filters."""
+    """Return the target's share of a platform's two cases of FIRST_LAYER, if the operator has filters."""
     if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec) or not filters_of(target.spec):
         return []
-    windows = dealt(everything, target, (FIRST_LAYER,), "first_layer")
-    return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
+    rows = dealt(everything, target, (OF_FIRST_LAYER, OF_GRAY), "first_layer")
+    return [case for row in rows if (case := _case(target, row, (FIRST_LAYER,))) is not None]
 
 
 def overlapping(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -172,12 +210,31 @@ def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
     return [case for case in found if case is not None]
 
 
-def _sized(target: Target, name: str, window: tuple[int, int, int, int, int], rest: int, steps: int = 0) -> Case | None:
-    """Return a case whose axes have so many steps and a rest.
+def same_padding(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of SAME that its operator's targets have."""
+    spec = target.spec
+    if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
+        return []
+    names = [name for name, domain in spec.attrs.items() if domain.type == "bool"]
+    flags = [dict(zip(names, values, strict=True)) for values in itertools.product((False, True), repeat=len(names))]
+    kinds = spread(everything, target, list(itertools.product(SAME, flags)), "same_padding")
+    found = [_sized(target, "same_padding", window, int(fixed.get(CEIL, False)), 2, fixed) for window, fixed in kinds]
+    return [case for case in found if case is not None]
+
+
+def _sized(
+    target: Target,
+    name: str,
+    window: tuple[int, int, int, int, int],
+    rest: int,
+    steps: int = 0,
+    fixed: Mapping[str, Any] = MappingProxyType({}),
+) -> Case | None:
+    """Return a case whose axes have so many steps and a rest, with *fixed* attributes.
 
     Without a number of steps, the axes have one step and a rest, or none, one and so on; outputs are rounded up.
     """
-    spec, number = target.spec, key(rest, target.id, name, str(window))
+    spec, number = target.spec, key(rest, target.id, name, str(window), *map(str, fixed.items()))
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     kernel, stride, before, behind, _ = window
     try:
@@ -185,40 +242,52 @@ def _sized(target: Target, name: str, window: tuple[int, int, int, int, int], re
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
             bound[axis.text] = kernel + stride * (steps or (1 if rest else place)) + rest - before - behind
-        bound = checked(spec, bound if steps else {**bound, CEIL: True})
+        bound = checked(spec, {**bound, **fixed} if steps else {**bound, CEIL: True})
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
 def _case(
-    target: Target, row: int, windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS, channels: int = 0
+    target: Target,
+    row: int,
+    windows: tuple[tuple[int, int, int, int, int], ...] = WINDOWS,
+    channels: int = 0,
+    places: int = 0,
 ) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
     fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
     if row == OF_VECTORS and number // 2 % 2:
         windows = (POINT,)
-    elif row < OF_PATCHES and row != WHOLE and DILATION in spec.attrs:
+    elif row == OF_VECTORS and DILATION in spec.attrs:
         windows = WINDOWS + DILATED
     try:
-        bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser, channels)
+        bound = _bound(spec, windows[number % len(windows)], row, number // len(windows), chooser, channels, places)
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
 
 
 def _bound(
-    spec: Spec, window: tuple[int, int, int, int, int], row: int, number: int, chooser: HashChoices, many: int = 0
+    spec: Spec,
+    window: tuple[int, int, int, int, int],
+    row: int,
+    number: int,
+    chooser: HashChoices,
+    many: int = 0,
+    places: int = 0,
 ) -> dict[str, Any]:
-    """Return sizes and attributes; *many*: the channels of a row of groups."""
+    """Return sizes and attributes; *many*: the channels of a row of groups; *places*: more of an image's last axis."""
     bound: dict[str, Any] = {}
     kernel, stride, before, behind, dilation = (window[0], 1, 0, 0, 1) if row == WHOLE else window
     fixed = {"kernel": (kernel,), "stride": (stride,), "padding": (before, behind), DILATION: (dilation,)}
     axes = spec.inputs[next(iter(spec.activations))].axes
-    filters = filters_of(spec) if row in (OF_VECTORS, OF_FIRST_LAYER, OF_GROUPS) else ""
+    filters = filters_of(spec) if row in (OF_VECTORS, OF_FIRST_LAYER, OF_GROUPS, OF_GRAY) else ""
     channels, *spatial = [axis.text for axis in axes[1:]] if isinstance(axes, list) else [""]
     grouped = {"groups": GROUPS, channels: many, filters: GROUPS * OUTPUTS} if row == OF_GROUPS else {}
+    grouped |= {batch_of(spec): 1, channels: 1} if row == OF_GRAY else {}
+    long = spatial[-2 if len(spatial) == AXES else -1 :] if row < WHOLE else []
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
         value = draw(name, domain, chooser, bound)
@@ -229,6 +298,8 @@ def _bound(
             value = value if domain.default is None else plain(domain.default)
         elif is_window(spec, name):
             value = kernel
+        elif name in long and domain.min is not None:
+            value = int(domain.min(bound)) + _steps(spec, stride, places if name == long[-1] else number // 64)
         elif name in spatial and domain.min is not None:
             value = int(domain.min(bound)) + (0 if row == WHOLE else max(PLACES[number % len(PLACES)], stride + 1))
         elif row == WHOLE and domain.min is not None and name != channels:
@@ -243,6 +314,13 @@ def _bound(
             value = CHANNELS[row][number // 2 % len(CHANNELS[row])]
         bound[name] = grouped.get(name, value)
     return checked(spec, bound)
+
+
+def _steps(spec: Spec, stride: int, number: int) -> int:
+    """Return the places of an image beyond the first window: as many steps as *number* says, and a part of one."""
+    least, more = STEPS_OF_IMAGES
+    steps = least + number % more
+    return steps if "output_padding" in spec.attrs else stride * steps + number // REST % stride
 
 
 def checked(spec: Spec, bound: dict[str, Any]) -> dict[str, Any]:

@@ -107,6 +107,12 @@ def _shifted_after_clip(codes: Tensor, p: Parameters) -> Tensor:
     return ((codes - y.zero_point).clamp(y.qmin, y.qmax) + y.zero_point).clamp(y.qmin, y.qmax)
 
 
+def _bounded_by_zero(codes: Tensor, p: Parameters, side: str) -> Tensor:
+    """Start a largest or smallest number from 0 instead of the operation's identity."""
+    zero = int(p.outputs["y"].zero_point)
+    return codes.clamp(min=zero) if side == "below" else codes.clamp(max=zero)
+
+
 def _far(codes: Tensor, p: Parameters, distance: int) -> Tensor:
     return _moved(codes, p, (codes - p.outputs["y"].zero_point).abs() >= distance)
 
@@ -148,6 +154,11 @@ def _by_first(change: Callable[[Tensor, Parameters, Tensor], Tensor]) -> Wrap:
 def _input_codes(modulus: int, remainder: int) -> Wrap:
     """Change the results for some codes of the first operand."""
     return _by_first(lambda codes, p, first: _moved(codes, p, first % modulus == remainder))
+
+
+def _at_zero() -> Wrap:
+    """Change the results where the first operand is its zero point."""
+    return _by_first(lambda codes, p, first: _moved(codes, p, first == next(iter(p.inputs.values())).zero_point))
 
 
 def _raises(original: Function) -> Function:
@@ -348,6 +359,9 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "clamp_top": lambda top: output_codes(lambda codes, _: codes.clamp(max=top)),
     "clamp_low": lambda low: output_codes(lambda codes, _: codes.clamp(min=low)),
     "clamp_zero": lambda: output_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
+    "not_below_zero": lambda: output_codes(lambda codes, p: _bounded_by_zero(codes, p, "below")),
+    "not_above_zero": lambda: output_codes(lambda codes, p: _bounded_by_zero(codes, p, "above")),
+    "at_zero": _at_zero,
     "to_first": lambda: output_codes(lambda codes, p: _filled(codes, p, "first")),
     "to_zero": lambda: output_codes(lambda codes, p: _filled(codes, p, "zero")),
     "every": _every,

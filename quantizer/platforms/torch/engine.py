@@ -31,6 +31,8 @@ PLAIN = tuple(
 )
 BATCH_NORM_AXES = 5
 """The largest number of axes: batch, channel and three more, because torch has nothing beyond batch_norm3d."""
+BATCH_NORM_LEAST = 2
+"""The smallest number of axes: batch and channel."""
 KNOWN = (*CONVOLUTIONS, *POOLS, *PLAIN, "conv_transpose2d")
 TYPES: Mapping[str, type[np.generic]] = {"value": np.uint8, "index": np.int64, "real": np.float32}
 """Kind of an input -> the type in which it is fed."""
@@ -164,8 +166,8 @@ def _refuse(call: Call, codes: Mapping[str, Tensor], parameters: Parameters, var
         raise RefusedError(f"torch fuses no {call.activation}")
     if attrs.get("batch_dims"):
         raise RefusedError("torch's index_select pairs no axes of its operands")
-    if op == "batch_norm" and codes["x"].dim() > BATCH_NORM_AXES:
-        raise RefusedError(f"torch's quantized batch_norm takes at most {BATCH_NORM_AXES} axes")
+    if op == "batch_norm" and not BATCH_NORM_LEAST <= codes["x"].dim() <= BATCH_NORM_AXES:
+        raise RefusedError(f"torch's quantized batch_norm takes {BATCH_NORM_LEAST} to {BATCH_NORM_AXES} axes")
     if op in POOLS:
         _refuse_pool(call, codes)
     if variant != "qnnpack":
