@@ -61,8 +61,21 @@ def test_a_window_of_the_whole_image_gives_one_element(session, op: str) -> None
     assert any(case.shapes["weight"][2] > 1 for case in own)
 
 
+@pytest.mark.parametrize("op", ["conv2d", "max_pool2d"])
+def test_a_window_leaves_each_rest_of_a_quarter_vector(session, op: str) -> None:
+    """Each window at steps of 2 gives rows of several lengths, most of which are no multiple of 4."""
+    targets, found = session.all_targets(session.library.spec(op)), defaultdict(set)
+    for target in targets:
+        for case in images(targets, target):
+            out = infer_shapes(target.spec, case.shapes, case.attrs)["y"][-1]
+            kernel = case.attrs["kernel"] if "kernel" in case.attrs else case.shapes["weight"][2:]
+            found[kernel, case.attrs["stride"], case.attrs["padding"]].add(out)
+    assert all(min(places) > 4 and len({size % 4 for size in places}) > 2 for places in found.values())
+
+
 def test_operators_without_windows_have_no_window_cases(session) -> None:
-    assert not any(usual_windows(target) for target in session.all_targets(session.library.spec("add")))
+    targets = session.all_targets(session.library.spec("add"))
+    assert not any(usual_windows(target) or images(targets, target) for target in targets)
 
 
 def test_infinities_are_quantized_to_the_extreme_codes(session) -> None:
