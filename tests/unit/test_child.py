@@ -6,11 +6,13 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from quantizer.runtime.engines import child as child_module
 from quantizer.runtime.engines.child import Child, DiedError, Limits
 from quantizer.runtime.engines.frames import Frame
 
@@ -142,6 +144,19 @@ os.kill(os.getpid(), 6)
     finally:
         child.close()
     assert str(error.value) == "was killed by SIGABRT"
+
+
+def test_the_last_words_of_a_process_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine reads the output of a dead process late: it still belongs to the message."""
+    drain = child_module._drain
+
+    def late(*arguments: Any) -> None:
+        time.sleep(0.2)
+        drain(*arguments)
+
+    monkeypatch.setattr(child_module, "_drain", late)
+    script = "import os, sys; print('no license', file=sys.stderr, flush=True); os._exit(3)"
+    assert _asked(script) == "ended with exit code 3: no license"
 
 
 READS = """

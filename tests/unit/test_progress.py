@@ -56,4 +56,4 @@ def test_progress_is_shown_only_on_a_terminal(pytester, request, warmed):
     pytester.makepyfile("def test_a(): assert False\n")
     done = warmed.run("pytest", "-p", "no:xdist", cwd=pytester.path)
     assert "1 failed" in done.stdout
-    assert sum("FAILED test_a" in line for line in done.stdout.splitlines()) == 1
+    assert sum(line.startswith("FAILED ") and "::test_a" in line for line in done.stdout.splitlines()) == 1

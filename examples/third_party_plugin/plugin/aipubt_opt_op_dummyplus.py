@@ -19,8 +19,8 @@ def dummyplus_forward(self, *args):
     if not self.quantized:
         out.betensor = a.betensor + b.betensor
         return
-    m, ka, kb = self.get_param("scale_value")
     # Compass's zero points have the other sign: real = (code + zerop) / scale
+    m, ka, kb = self.get_param("scale_value")
     total = (a.betensor.double() + a.zerop) * ka + (b.betensor.double() + b.zerop) * kb
     out.betensor = linear_requantize(total, m, self.get_param("shift_value"), out.zerop, out.qmin, out.qmax)
 

@@ -103,7 +103,8 @@ class Child:
         self._answers = Answers(self._process, self._over)
         errors = cast("BinaryIO", self._process.stderr)
         # a full pipe would block the process: it must be emptied even if nobody asks for the text
-        threading.Thread(target=_drain, args=(errors, self._printed), daemon=True).start()
+        self._reader = threading.Thread(target=_drain, args=(errors, self._printed), daemon=True)
+        self._reader.start()
         threading.Thread(target=_watch, args=(weakref.ref(self), self._process, self._over), daemon=True).start()
         self._ended = weakref.finalize(self, _end, self._process, self._questions, self._over, self._mark, os.getpid())
 
@@ -171,6 +172,8 @@ class Child:
         elif not why:
             assert code is not None, "a process without an exit code is the case above"
             why = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+        # the last words may still be in the pipe; a process that left the session can keep it open
+        self._reader.join(GRACE)
         lines = self.said().strip().splitlines()
         return f"{why}: {lines[-1][:SAID]}" if lines else why
 
