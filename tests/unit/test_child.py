@@ -32,8 +32,8 @@ time.sleep(0.5)
 CRASH, WAIT = "os.kill(os.getpid(), 11)", "time.sleep(600)"
 
 
-def _asked(script: str, size: int = 1) -> str:
-    child = Child([sys.executable, "-c", script], dict(os.environ), Limits(patience=1.0))
+def _asked(script: str, size: int = 1, patience: float = 1.0) -> str:
+    child = Child([sys.executable, "-c", script], dict(os.environ), Limits(patience=patience))
     try:
         with pytest.raises(DiedError) as error:
             child.ask(Frame({"kind": "call"}, arrays=[np.zeros(size, np.uint8)]))
@@ -156,7 +156,7 @@ def test_the_last_words_of_a_process_are_awaited(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(child_module, "_drain", late)
     script = "import os, sys; print('no license', file=sys.stderr, flush=True); os._exit(3)"
-    assert _asked(script) == "ended with exit code 3: no license"
+    assert _asked(script, patience=60.0) == "ended with exit code 3: no license"
 
 
 READS = """
@@ -177,4 +177,5 @@ os._exit(3)
 @pytest.mark.parametrize("what", ["mem", "environ", "fd/0"])
 def test_a_judged_process_cannot_read_memory_of_the_judge(what: str) -> None:
     package = str(Path(__file__).parents[2])
-    assert _asked(READS.format(package=package, what=what)) == "ended with exit code 3: PermissionError"
+    script = READS.format(package=package, what=what)
+    assert _asked(script, patience=60.0) == "ended with exit code 3: PermissionError"
