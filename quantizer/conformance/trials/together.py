@@ -38,7 +38,10 @@ def ask_ahead(trials: Sequence[Trial]) -> None:
     results = engine.run_each([*asked, *(Asked(trial.call, trial.tensors, None) for trial in floats)])
     for trial, result in zip(ready, results, strict=False):
         made = _made(result)
-        trial.outcome = made if isinstance(made, Exception) else Staged(made, {})
+        if isinstance(made, Exception):
+            Trial.outcome.raises(trial, made)
+        else:
+            trial.outcome = Staged(made, {})
     for trial, result in zip(floats, results[len(ready) :], strict=True):
         trial.float_result = _made(result)
 
