@@ -21,6 +21,8 @@ TINY = 2.0**-1074
 LARGEST = float(np.finfo(np.float64).max)
 ON_THE_WAY = 2.0**-960
 """Magnitude below which ulps are not trusted: f may overflow or underflow on its way to a value so small."""
+NARROW = 0.249
+"""An interval narrower than this share of a range is narrower than a quarter of it, however the widths are rounded."""
 FUNCTION_ULPS = 8
 """Assumed error of a float64 elementary function and one more operation, in units in the last place."""
 
@@ -116,11 +118,11 @@ def gamma(operations: int) -> float:
 @np.errstate(all="ignore")
 def add_down(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the largest float64 number <= a + b: the exact sum if float64 represents it."""
-    total = np.array(a + b)
+    total = np.asarray(a + b)
     part = total - a
     error = (a - (total - part)) + (b - part)  # Knuth's error-free sum: a + b = total + error
     bits = total.view(np.int64)  # the next lower nonzero number has the bits less 1; plus 1 if negative
-    bits -= np.where(bits < 0, -1, 1) * (error < 0)  # an inexact sum is not 0
+    bits -= ((bits >> 63) | 1) * (error < 0)  # an inexact sum is not 0
     np.minimum(total, LARGEST, out=total)
     np.copyto(total, -np.inf, where=np.isnan(total))
     return total
@@ -182,6 +184,8 @@ def input_radius(
 def vacuous(interval: Interval, output_lo: npt.ArrayLike, output_hi: npt.ArrayLike) -> BoolArray:
     """Return a mask of vacuous elements, whose interval (clamped) covers more than a quarter of the output's range."""
     low, high = np.asarray(output_lo, np.float64), np.asarray(output_hi, np.float64)
+    if (interval.hi - interval.lo < NARROW * (high - low)).all():
+        return np.zeros(interval.shape, np.bool_)
     # negated, so that a width of NaN counts as vacuous
     return np.asarray(~(interval.saturated(low, high).width <= (high - low) / 4))
 

@@ -46,7 +46,12 @@ CHECK = "parameters"
 
 def parameters(trial: Trial) -> Verdict:
     """Judge scales, zero points, codes of constants, multipliers and tables against the platform's rule."""
-    findings = [*_findings(trial)]
+    found = trial.verdict_of_whole or _verdict([*_findings(trial)])
+    trial.verdict_on_parameters = found
+    return found
+
+
+def _verdict(findings: Sequence[Finding]) -> Verdict:
     if not findings:
         return Verdict(CHECK, "pass")
     worst = max(findings, key=lambda finding: finding.ratio)

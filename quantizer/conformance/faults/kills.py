@@ -21,7 +21,7 @@ from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.judging.schedule import Sample, Schedule
 from quantizer.conformance.setup.session import Session
 from quantizer.conformance.target import Target
-from quantizer.conformance.trials.once import once
+from quantizer.conformance.trials.once import RAISED, once
 from quantizer.conformance.trials.trial import Array, Trial
 from quantizer.core.case import Case
 from quantizer.core.errors import QuantizerError
@@ -233,9 +233,9 @@ def anew(trial: Trial, kind: Kind) -> Trial:
     other.__dict__ = {
         name: value
         for name, value in trial.__dict__.items()
-        if (name in kept and not isinstance(value, Exception)) or not _computed(trial, name)
+        if name in kept or not (_computed(trial, name) or name.endswith(RAISED))
     }
-    other.shared, other.matches = {}, {}
+    other.shared, other.matches, other.verdict_of_whole = {}, {}, None
     if "parameters" in other.__dict__:
         other.parameters = trial.parameters.copied()
     return other

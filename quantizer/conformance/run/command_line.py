@@ -56,6 +56,8 @@ WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a 
 
 SEVERAL = ("op_engine", "op_engine_command")
 """Options that may name several engines: each then has its own session (run.several_engines)."""
+GARBAGE = 20_000
+"""Objects made and not freed after which the garbage collector looks for cycles, in a run."""
 OTHERS = ("op_golden_update", "op_in_process")
 """Options without an ini key."""
 
@@ -238,6 +240,7 @@ def opened(config: pytest.Config) -> Session:
         from quantizer.core.errors import QuantizerError
 
         gc.collect()
+        gc.set_threshold(GARBAGE)  # a case leaves some eight objects for the collector, and needs many in between
         gc.freeze()  # objects loaded so far live as long as the run, so the garbage collector need not visit them
         asked, extra = options(config), (*config.stash[EXTRA],)
         problem = None

@@ -39,7 +39,10 @@ def ask_ahead(trials: Sequence[Trial]) -> None:
     # the codes come first, the float results behind them
     for trial, result in zip(ready, results, strict=False):
         made = _made(result)
-        trial.outcome = made if isinstance(made, Exception) else Staged(made, {})
+        if isinstance(made, Exception):
+            Trial.outcome.raises(trial, made)
+        else:
+            trial.outcome = Staged(made, {})
     for trial, result in zip(floats, results[len(ready) :], strict=True):
         trial.float_result = _made(result)
 

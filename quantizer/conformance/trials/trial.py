@@ -27,6 +27,7 @@ from quantizer.core.platform_settings import CHOICE_NAMES
 from quantizer.core.platforms import Platform, computed_activation
 from quantizer.core.shapes import channel_axis
 from quantizer.core.variants import Variant
+from quantizer.core.verdict import Verdict
 from quantizer.numerics.activations import LIMITS
 from quantizer.numerics.parameters import Request, default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
@@ -55,6 +56,10 @@ class Trial(RealCase):
         """Check -> whether it fails as the built-in functions do, for checks that were queried."""
         self._ran_built_in = False
         """Whether `parameters` are what the built-in rule provides for this very case."""
+        self.verdict_on_parameters: Verdict | None = None
+        """What the check `parameters` found."""
+        self.verdict_of_whole: Verdict | None = None
+        """What it found on the stack that this trial is a part of: both have the same provided numbers."""
         self.float_result: Tensor | Exception | None = None
         """What a real engine's float forward gave or raised, where it was asked for together with other cases."""
         self.radii: Mapping[str, Array] = {}
@@ -79,12 +84,15 @@ class Trial(RealCase):
     def provide(self, parameters: Parameters) -> None:
         """Use these *parameters*, of a trial on other data, instead of calling the rule."""
         self.parameters = parameters
-        self._ran_built_in = False
+        self._ran_built_in, self.verdict_of_whole = False, None
         self._provided = copies(provided_tensors(parameters))
 
     def share(self, whole: Trial) -> None:
         """Use the parameters of *whole*, the stack that this trial is a part of."""
         self.parameters, self._provided = whole.parameters, whole._provided
+        self.verdict_of_whole = whole.verdict_on_parameters
+        if whole._ran_built_in:
+            self._ran_built_in, self._untouched = True, whole._untouched
         if "_left_reach" in whole.__dict__:  # the parameters depend on ranges and constants, which all parts share
             self._left_reach = whole._left_reach
 
@@ -92,10 +100,10 @@ class Trial(RealCase):
     def built_in(self) -> Parameters | None:
         """The parameters from the built-in rule, or from the spec without a rule; None if the only rule is a plugin's.
 
-        If that rule is under test, it does not run twice, unless a forward may have written into its result.
+        If that rule is under test, it does not run twice: a copy was kept, into which no forward can have written.
         """
-        if self._ran_built_in and "parameters" in self.__dict__ and "outcome" not in self.__dict__:
-            return self.parameters.copied()
+        if self._ran_built_in and "parameters" in self.__dict__:
+            return self._untouched
         return own_parameters(self._request())
 
     @cached_property
