@@ -342,8 +342,8 @@ def outcome_of(script: str, python: str) -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.py"
         path.write_text(script, encoding="utf-8")
+        # -I: neither the current folder nor variables such as PYTHONPATH are read
         done = subprocess.run(  # noqa: S603 - a script that was just written
-            # -I: neither the current folder nor variables such as PYTHONPATH are read
             [python, "-I", str(path)], capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=folder
         )
     said = done.stdout.splitlines()

@@ -71,6 +71,7 @@ def open_session(options: Options, extra: tuple[Path, ...] = (), *, only: str = 
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     load_built_ins()
     library = options.with_xfails(_with_neighbours(options.library(extra), (*options.specs, *extra)))
+    # layers of plugins get their functions from specs, which are known only now
     connect(library.specs)
     for isolated in CURRENT:
         isolated.connect(library.specs)

@@ -27,7 +27,7 @@ class Stores:
 
     @cached_property
     def _rooms(self) -> tuple[Room, ...]:
-        """The rooms whose stored cases count; computed once, because collection needs them some eighty times per spec."""
+        """The rooms whose stored cases count; cached, because collection needs them some eighty times per spec."""
         root = self.options.root.resolve()
         # with another folder of cases, a user keeps stored cases apart from ours
         usual = self.options.cases.resolve() == root / "cases"

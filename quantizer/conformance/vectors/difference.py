@@ -20,7 +20,7 @@ class Difference:
     """A case that differs between two bundles."""
 
     kind: Kind
-    """stricter: an allowed code is not allowed any more; looser: only the reverse; other: operands or numbers differ."""
+    """stricter: an allowed code no longer is; looser: only the reverse; other: operands or provided numbers differ."""
     name: str
     """The case's id in the new bundle, or in the old bundle if it was removed."""
     text: str
