@@ -1,1 +1,1 @@
-"""One module per subcommand of `quantizer`; each has add_parser(subparsers) and run(args)."""
+"""The subcommands of `quantizer`, one module each, with add_parser(subparsers) and run(args)."""

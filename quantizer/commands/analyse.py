@@ -1,4 +1,4 @@
-"""`quantizer analyse`: quantize an ONNX model and show the error that each operation causes."""
+"""`quantizer analyse`: quantizes an ONNX model and shows the error that each operation causes."""
 
 from __future__ import annotations
 
@@ -114,6 +114,7 @@ def _ratios(quantized: Graph, platform: str, batches: list[Any]) -> list[Any]:
     from quantizer.conformance.models.graph_nodes import enclosure_ratios
     from quantizer.runtime.integer import integer_graph
 
+    # integer graphs have fixed shapes: a last batch that is smaller is left out
     alike = [batch for batch in batches if all(len(batch[name]) == len(batches[0][name]) for name in batch)]
     return enclosure_ratios(integer_graph(quantized, platform, batches[0]), alike)
 
@@ -123,6 +124,7 @@ def _table(view: str, rows: list[Any]) -> str:
     from quantizer.runtime.graph_statistics import parameters_table, statistics_table
 
     if view == "enclosure":
+        # failures first, then the nodes nearest to the edge of their enclosures
         ordered = sorted(rows, key=lambda row: (row.status != "fail", -row.ratio))
         cells = [[r.name, r.op, r.status, f"{r.ratio:.3f}", r.reason] for r in ordered]
         headers = ["node", "operator", "verdict", "ratio", "reason"]

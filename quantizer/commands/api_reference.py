@@ -1,4 +1,4 @@
-"""The page of all names that other code may import, written from the packages themselves."""
+"""Writes the page of all names that other code may import, from the packages themselves."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from quantizer.core.wording import in_markdown
 
 PUBLIC = ("core", "numerics", "ir", "ops", "runtime", "optimize", "conformance", "reporting", "nn")
-"""The packages with public names. `quantizer.lang` has a page of its own."""
+"""The packages with public names. `quantizer.lang` has its own page."""
 LONGEST = 150
-"""The largest number of characters of a shown signature: the keys of specs and platforms have pages of their own."""
+"""The most characters of a shown signature. Keys of specs and platforms, which are longer, have their own pages."""
 _INTRO = """\
 # The public API
 
@@ -72,13 +72,15 @@ def _names(parameters: list[inspect.Parameter]) -> Iterator[str]:
             yield "*"
         stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
         stars = "**" if parameter.kind is parameter.VAR_KEYWORD else stars
+        # *args already says that what follows is given by name
         keyword_only |= stars == "*"
         optional = "=..." if parameter.default is not parameter.empty else ""
         yield f"{stars}{parameter.name}{optional}"
 
 
 def _first(value: object) -> str:
-    """Return the first sentence of the docstring; empty if the object has no docstring itself."""
+    """Return the first sentence of the docstring; empty if the object itself has none."""
+    # inspect.getdoc would give a class the docstring of its base
     text = (value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)) or ""
     paragraph = in_markdown(text.strip().split("\n\n")[0])
     return re.split(r"(?<=\.)\s+(?=[A-Z])", paragraph)[0]

@@ -1,4 +1,4 @@
-"""`quantizer campaign`: run generated cases for hours, locally or on a cluster; continue a campaign that was killed."""
+"""`quantizer campaign`: runs generated cases for hours, locally or on a cluster, and continues after interruptions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start or continue a campaign; return 0 without an alarm, 1 with one."""
+    """Start or continue a campaign; return 0 without an alarm, 1 with alarms."""
     from quantizer.conformance.campaign.control import run_campaign, store_failures
     from quantizer.conformance.campaign.journal import JOURNAL, PLAN, Journal
     from quantizer.conformance.campaign.record import markdown
@@ -94,6 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> Options:
     from quantizer.conformance.setup.options import Options
 
+    # absolute, because workers of a cluster have other current folders
     specs, plugins = (tuple(map(resolved, paths)) for paths in (args.op_specs, args.op_plugins))
     return Options(
         root=Path.cwd(),
@@ -135,7 +136,7 @@ def _local(workers: int) -> Callable[[], cf.Executor]:
 
 
 def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
-    """Return how to reach a Dask cluster, and how many threads it has; UnsupportedError if it cannot be reached."""
+    """Return a function that gives a Dask executor, and the number of threads; UnsupportedError without a scheduler."""
     try:
         from distributed import Client
     except ImportError:
@@ -147,11 +148,12 @@ def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
             f"--cluster={address}: no scheduler answers: {err}. Start one: dask scheduler."
         ) from None
     workers = sum(client.nthreads().values()) or 1
+    # a worker of a cluster may go away at any time
     return lambda: client.get_executor(retries=2), workers
 
 
 def _tree() -> str:
-    """Return git's hash of the tree of HEAD, with `+changes` if tracked files differ from it; empty outside of git."""
+    """Return git's hash of the tree at HEAD, with `+changes` if tracked files differ; empty outside a repository."""
     here = Path(__file__).parent
     answers = []
     for words in (["rev-parse", "HEAD^{tree}"], ["status", "--porcelain", "--untracked-files=no"]):
@@ -172,7 +174,7 @@ def _seconds(text: str) -> float:
 
 
 class _Bar:
-    """A progress bar on a terminal: examples, rate, causes of failure."""
+    """A progress bar on a terminal, with examples, rate and causes of failure."""
 
     def __init__(self, total: int | None) -> None:
         from tqdm import tqdm

@@ -1,4 +1,4 @@
-"""`quantizer case`: run a stored case again, keep it as a regression, export it, or write it as a script."""
+"""`quantizer case`: replays a stored case, keeps it as a regression, exports it, or writes it as a script."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _add_judging(verb: argparse.ArgumentParser) -> None:
-    """Add the file of a case, and what judges it."""
+    """Add the arguments for the file of a case and for what judges it."""
     verb.add_argument("file", type=Path, help="replay file, as a failing item names it")
     add_specs(verb)
     add_plugins(verb)
@@ -81,7 +81,7 @@ def _add_judging(verb: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; 0 where all checks pass, 1 where one fails."""
+    """Run one verb; return 0 if all checks pass, 1 if one fails."""
     if args.verb == "from-onnx":
         return case_from_onnx.run(args)
     if args.verb == "repro":
@@ -107,6 +107,7 @@ def run(args: argparse.Namespace) -> int:
     replay = read_replay(args.file)
     plugins = judged(options.plugins, python=options.plugin_python, in_process=options.in_process)
     extra = tuple(folder for plugin in plugins for folder in plugin.specs)
+    # plugins may have functions for operators whose specs are not named here
     session = open_session(options, extra, only=replay.case.op)
     trial = _trial(session, replay)
     if args.verb == "replay":
@@ -131,6 +132,7 @@ def _replay(trial: Trial, replay: Replay, options: Options, spec: Path) -> int:
     if any(verdict.failing for verdict in verdicts):
         item, shown = trial.target.id, options.shown(replay.path)
         folder = shipped_folder().resolve()
+        # a shipped spec of an installed package is requested by its operator's name
         elsewhere = spec.resolve().is_relative_to(folder) and options.root.resolve() != folder.parent
         own = f" --op-shipped={trial.spec.op}" if elsewhere else ""
         rerun = f"pytest -k {item}{own}{options.naming(trial.target.platform.platform)}{options.arguments}"
@@ -182,7 +184,7 @@ def _export(trial: Trial, folder: Path) -> int:
 
 
 def _stored(content: Content) -> str | list[bytes]:
-    """Return the bytes of a file: an array as .npy, a dict of arrays as .npz."""
+    """Return the content of a file: arrays become .npy bytes, dicts of arrays .npz bytes."""
     if isinstance(content, str):
         return content
     if isinstance(content, bytes):
@@ -211,5 +213,5 @@ def _npz(arrays: dict[str, Any]) -> bytes:
 
 
 def print_lines(text: str) -> None:
-    """Write *text* and a line end to standard output."""
+    """Write *text* and a line feed to standard output."""
     sys.stdout.write(f"{text}\n")

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 PASSED, FAILED = 0, 1
 OWN = "builtin"
 WRITTEN = 5
-"""The number of failing nodes that one run shrinks and writes, if no node is named."""
+"""The most failing nodes that a run shrinks and writes if no node is named."""
 LARGEST = 1 << 20
-"""The largest size, in bytes, of a stored case that can be read again."""
+"""The largest stored case, in bytes, that can be read again."""
 EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge the nodes on every engine; 0 where all checks pass, 1 where one fails."""
+    """Judge the nodes on every engine; return 0 if all checks pass, 1 if one fails."""
     from quantizer.runtime.isolation.plugins import judged
     from quantizer.runtime.onnx_model import load_onnx_graph
 
@@ -97,7 +97,7 @@ def _values(graph: Any) -> Any:
 
 
 def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> tuple[Session, str]:
-    """Return the engine ready to run, and the platform that it is judged on."""
+    """Return an open session with the engine, and the platform on which it is judged."""
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
     from quantizer.core.library import load_library
@@ -124,10 +124,11 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
 def _judged(
     args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
 ) -> tuple[bool, list[str]]:
-    """Return whether any node fails, and the lines to print; files to write are added to *contents*."""
+    """Return whether any node fails, and the lines to print; add the files to write to *contents*."""
     from quantizer.conformance.models.from_onnx import cuts_of, judged_cut
 
     cuts = cuts_of(graph, feeds, session, platform, args.node)
+    # a named node without a case may be part of a group, whose other nodes are needed, too
     without = cuts if not args.node or cuts[0].case is not None else cuts_of(graph, feeds, session, platform)
     groups = [one for one in _groups(graph, feeds, without, session, platform) if args.node in ("", *one[0].names)]
     if args.node and cuts[0].case is None and not groups:
@@ -158,7 +159,7 @@ def _judged(
 def _groups(
     graph: Any, feeds: Any, cuts: Sequence[Cut], session: Session, platform: str
 ) -> list[tuple[Joined, Verdict]]:
-    """Return nodes without codes between them, and the verdict on the engine's optimized run of each such graph.
+    """Return groups of nodes without codes between them, with the verdicts on the engine's optimized run of each group.
 
     Empty for an engine that runs no ONNX files.
     """
@@ -174,7 +175,7 @@ def _groups(
 def _smallest_group(
     joined: Joined, session: Session, platform: str, folder: Path, contents: dict[Path, Any]
 ) -> list[str]:
-    """Return the lines on a failing graph with as few values as still fail; its files are added to *contents*."""
+    """Return the lines about a failing graph, reduced to the fewest values, and add its files to *contents*."""
     from quantizer.conformance.fusion.of_model import judge_joined, smallest
 
     name = session.options.engine
@@ -211,7 +212,7 @@ def _fails(verdicts: Sequence[Verdict]) -> bool:
 
 
 def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
-    """Return the line of a node: its failure, or how many checks pass and why others were inconclusive.
+    """Return the line of a node: its failure, or the number of passing checks and the reasons of inconclusive ones.
 
     Checks of a quantize rule are left out, because no rule chose the scales of a model.
     """
@@ -232,6 +233,7 @@ def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
 
 
 def _place(name: str, number: int, session: Session) -> str:
+    # names of nodes come from the model, and may have slashes
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_")[-60:]
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', session.engine.name)}-{number}-{plain}"
 
@@ -247,7 +249,7 @@ def _explained(
 ) -> str:
     """Return the text to print for one node; for a failing node it describes the smallest case.
 
-    engine: as the user named it, including a command or a worker's file.
+    *engine*: as the user named it, which may be a command or a worker's file.
     """
     from quantizer.conformance.failures.message import describe, replay_content
     from quantizer.conformance.models.from_onnx import smallest

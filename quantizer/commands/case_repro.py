@@ -1,4 +1,4 @@
-"""`quantizer case repro`: a stored case, or a declared defect, as a stand-alone script on the engine's own API."""
+"""`quantizer case repro`: writes a stored case or a declared defect as a script of the engine's own API."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
         raise CaseError("case repro: name a replay file, or a defect with --defect; one of the two.")
     if args.output and args.output.exists():
         raise CaseError(f"{args.output}: exists already and is not written over. Name a new file.")
+    # the enclosing platform is known only on request, and some defects are declared on it
     session = open_session(Options(root=Path.cwd(), specs=tuple(args.op_specs), platforms=(ENCLOSING,)))
     if args.defect:
         text = script_of_defect(session, *find_defect(session.library, args.defect))

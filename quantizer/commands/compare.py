@@ -1,4 +1,4 @@
-"""`quantizer compare`: compare two archives of arrays by the categories of tpu-mlir's npz_compare and error figures."""
+"""`quantizer compare`: compares two archives of arrays by error figures and by the categories of tpu-mlir."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ def _share(text: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
+    # NaN, too, fails this comparison
     if not -1.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"{text!r}: must be a number from -1 to 1")
     return value

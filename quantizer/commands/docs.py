@@ -1,4 +1,4 @@
-"""`quantizer docs`: write the reference pages that follow from schemas, parsers and packages."""
+"""`quantizer docs`: writes the reference pages that follow from schemas, parsers and packages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the pages that differ; with --check, only name them."""
+    """Write the pages that are stale, or only name them with --check."""
     stale = {path: text for path, text in pages(args.dir, args.commands).items() if _content(path) != text}
     if args.check:
         sys.stderr.writelines(f"{shown_path(path)}: is stale. Run `quantizer docs`.\n" for path in stale)
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def pages(folder: Path, commands: Mapping[str, tuple[str, str]]) -> dict[Path, str]:
-    """Return path in *folder* -> page; *commands*: each command of the command line with its module and help."""
+    """Return path in *folder* -> page; *commands*: name -> (module, help) of each command."""
     from quantizer.commands.api_reference import api_document
     from quantizer.commands.numbers_reference import numbers_document
     from quantizer.commands.options_reference import options_document

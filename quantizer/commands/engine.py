@@ -1,4 +1,4 @@
-"""`quantizer engine`: the real engines: which are installed, how far they agree with their platforms, their defects."""
+"""`quantizer engine`: lists, installs, measures and probes real engines, and writes their defects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 AGREE, DIFFER = 0, 1
 AGREEMENT = Readable("a table of agreement", 1 << 24, CaseError)
-"""The document that `agreement -o` has written, whose parts for other engines are kept."""
+"""The document that an earlier `agreement -o` wrote, from which parts of other engines are kept."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -94,7 +94,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb. `agreement` returns 1 if codes differ without a declared defect that explains it."""
+    """Run one verb. `agreement` returns 1 if codes differ and no declared defect explains it."""
     if args.verb == "list":
         return _list()
     if args.verb == "new":
@@ -177,7 +177,7 @@ def _agreement(args: argparse.Namespace) -> int:
 
 
 def _sessions(args: argparse.Namespace) -> Iterator[Session]:
-    """Yield a session for each engine and level in the arguments; report engines that are not installed on stderr."""
+    """Yield a session for each requested engine and level; report engines that are not installed on stderr."""
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import open_session
     from quantizer.core.rooms import engines
@@ -248,6 +248,7 @@ def _gallery(args: argparse.Namespace) -> int:
         counts = gallery.with_runs(gallery.read_runs(gallery.RUNS), args.run)
         replace_files({gallery.RUNS: json.dumps(counts, indent=1) + "\n"})
     made = gallery.files(session, Path.cwd())
+    # scripts of defects that are no longer declared
     for path in set(gallery.SCRIPTS.glob("*.py")) - set(made):
         path.unlink()
     replace_files(made)

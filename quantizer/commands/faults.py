@@ -1,4 +1,4 @@
-"""`quantizer faults`: plant every fault of the catalogue and show which checks find it."""
+"""`quantizer faults`: plants every fault of the catalogue and shows which checks find it."""
 
 from __future__ import annotations
 
@@ -80,13 +80,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the matrix; 0 where every fault with an effect is found, 1 where one survives or an alarm is raised."""
+    """Run the matrix; return 0 if every fault with an effect is found, 1 if one survives or an alarm is raised."""
     from quantizer.conformance.faults.document import document
     from quantizer.conformance.faults.places import FAILING
     from quantizer.conformance.faults.places_document import places_document
     from quantizer.core.errors import UnsupportedError
     from quantizer.core.files import check_apart, replace_files
 
+    # before hours of work: an output must not replace an input
     check_apart([*args.op_specs, *args.op_plugins], filter(None, [args.output]))
     if args.list and (not args.places or args.op or args.fault or args.op_specs or args.op_plugins):
         raise UnsupportedError(
@@ -112,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_list(places: list[Place]) -> None:
-    """Replace the rows of the list that name platforms; rows for all platforms stay."""
+    """Replace the rows of the list that name platforms, and keep the rows for all platforms."""
     from quantizer.conformance.faults.places import silent_places
     from quantizer.conformance.faults.without_effect import EVERYWHERE, FILE, LISTED, read_places, with_places
     from quantizer.conformance.setup.options import Options
@@ -200,6 +201,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
             environment,
             op,
             tuple(names),
+            # a list that is written anew must not rest on its own former rows
             {key: reason for key, reason in listed.items() if key[1] == op and (not args.list or key[2] == EVERYWHERE)},
             args.corpus,
             args.peers,
@@ -212,7 +214,7 @@ def _jobs(args: argparse.Namespace) -> list[Job]:
 
 
 def _results(jobs: list[Job], workers: int | None) -> list[Result]:
-    """Run *jobs* in processes, those with the most faults first; results come back in the order of the jobs."""
+    """Run *jobs* in processes, beginning with the most faults; return results in the order of the jobs."""
     from tqdm import tqdm
 
     from quantizer.conformance.faults.matrix import matrix, run
@@ -223,6 +225,7 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
     total = sum(len(job.faults) for job in jobs)
     found: list[Result] = []
     with tqdm(total=total, unit="fault", disable=None, file=sys.stderr) as bar:
+        # a single worker needs no other process
         if count == 1:
             for job in jobs:
                 found.append(run(job))
@@ -230,6 +233,7 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
             return found
         with worker_pool(count) as executor:
             try:
+                # the longest first, so that no processor waits for it at the end
                 for result in matrix(sorted(jobs, key=lambda job: -len(job.faults)), executor):
                     found.append(result)
                     bar.update(len(result.rows) or len({place.fault for place in result.places}))

@@ -1,4 +1,4 @@
-"""`quantizer fusion`: judge graphs of a few nodes: node by node, rewritten, and with an engine's optimizations."""
+"""`quantizer fusion`: judges graphs of a few nodes: node by node, rewritten, and with an engine's optimizations."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Judge the cases; UnsupportedError for an unknown name, or where onnx is not installed."""
+    """Judge the cases; UnsupportedError for an unknown name, or if onnx is not installed."""
     require_onnx()
     from quantizer.core.graph_spec import shipped_graphs
     from quantizer.core.library import load_library
@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         return _all_joined([known[name] for name in args.graph or known], args, engine, homes)
     engines, at_home = _sessions(args.engine) if args.engine else ((None, None), None)
     failed = [
+        # on other platforms than its own, only our functions are compared
         _judged(known[name], platform, args, engines if platform == at_home else (None, None))
         for name in args.graph or known
         for platform in args.platform or [at_home or graph_platform()]
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, engines: Engines) -> bool:
-    """Judge the cases of one graph on one platform and write a line about them; return whether one failed."""
+    """Judge the cases of one graph on one platform, write a line about them, and return whether one failed."""
     from quantizer.conformance.fusion.judging import judge_graph
 
     def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
@@ -127,7 +128,7 @@ def _fails_as(what: str, judge: Judge, spec: GraphSpec, platform: str, case: Gra
 
 
 def _joining(name: str) -> tuple[ExternalEngine, tuple[str, ...]] | None:
-    """Return an engine that runs several operators as one model, and its platforms; None if *name* is not one."""
+    """Return the engine and its platforms if it runs several operators as one model; otherwise None."""
     from quantizer.runtime.engines.catalogue import chosen
     from quantizer.runtime.engines.external import ExternalEngine
     from quantizer.runtime.models.engines import real_engines
@@ -142,7 +143,7 @@ def _joining(name: str) -> tuple[ExternalEngine, tuple[str, ...]] | None:
 def _all_joined(
     specs: list[GraphSpec], args: argparse.Namespace, engine: ExternalEngine, homes: tuple[str, ...]
 ) -> int:
-    """Judge one model of each graph on the platforms that the engine computes."""
+    """Judge each graph as one model on the platforms that the engine computes; return the exit status."""
     from quantizer.conformance.fusion.joined import judge_joined_graph
 
     def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
@@ -154,7 +155,7 @@ def _all_joined(
 
 
 def _sessions(name: str) -> tuple[tuple[Session, Session], str]:
-    """Return a session without optimizations, one with them, and the platform that the system computes."""
+    """Return sessions without and with optimizations, and the platform that the system computes."""
     from quantizer.conformance.fusion.judging import home
     from quantizer.runtime.models.engines import OPTIMIZED, Session, model_engine, real_engines
 

@@ -1,4 +1,4 @@
-"""`quantizer mlir`: verify modules of Top MLIR, with our reader and with a second parser."""
+"""`quantizer mlir`: verifies modules of Top MLIR with our reader and with a second parser."""
 
 from __future__ import annotations
 

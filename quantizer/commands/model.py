@@ -1,4 +1,4 @@
-"""`quantizer model check`: find the operator in which two engines differ on a network, and which engine is wrong."""
+"""`quantizer model check`: finds the operator in which two engines differ on a network, and which engine is wrong."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _checked(args: argparse.Namespace, names: list[str]) -> tuple[ModelFindings,
 
 
 def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Tensor]]:
-    """Return the model and its inputs; a float model is quantized, unless `--float` or `--operands` is given."""
+    """Return the model and its inputs. A float model is quantized unless `--float` or `--operands` is given."""
     from quantizer.runtime.qdq import with_qdq
     from quantizer.runtime.quantization import dispatch_graph, quantize_graph
     from quantizer.runtime.sample_data import read_batches, synthetic_batches
@@ -153,7 +153,7 @@ def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Ten
 
 
 def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
-    """Return one array for each input, as stored with a cut; FormatError if they do not fit."""
+    """Return an array for each input, as a cut stores them; FormatError or GraphError if they do not fit."""
     from quantizer.ir.formats.npz import read_npz
     from quantizer.ir.formats.onnx_values import to_torch
     from quantizer.ir.graph import container
@@ -175,7 +175,7 @@ def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
 
 
 def _written(folder: Path, findings: ModelFindings, ran: Ran) -> ModelFindings:
-    """Write cuts, page and findings, completely or not at all; return the findings with the cuts' folders."""
+    """Write cuts, page and findings, all or none; return the findings with the folders of the cuts."""
     from dataclasses import replace
 
     from quantizer.conformance.models.check import cut_out, worth_cutting
@@ -208,6 +208,7 @@ def _finite(value: Any) -> Any:
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
+    # inf - inf and nan - nan are NaN
     if isinstance(value, float) and value - value != 0:
         return str(value)
     return value

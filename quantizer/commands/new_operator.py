@@ -1,6 +1,6 @@
-"""`quantizer spec new`: write the two files of a new operator.
+"""`quantizer spec new`: writes the two files of a new operator.
 
-They run immediately; failing checks say what to do next.
+They run at once, and failing checks say what to do next.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MAX_NAME = 40
 
 
 def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) -> tuple[Path, Path, Path | None]:
-    """Write the spec and the module of operator *name* and return their paths, and the plugin folder if it is one.
+    """Write the spec and the module of operator *name*; return their paths, and the plugin folder if one is used.
 
-    In a checkout of this repository the module goes to quantizer/ops. SpecError for a name that exists or is not
-    snake_case; then nothing is written.
+    In a checkout of this repository, the module goes to quantizer/ops. SpecError for a name that is taken or not
+    snake_case, and nothing is written.
     """
     _check_name(name, folder)
     is_checkout = (folder / "quantizer" / "ops" / "__init__.py").is_file()
@@ -44,6 +44,7 @@ def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) ->
 
 def _check_name(name: str, folder: Path) -> None:
     if not re.fullmatch(IDENTIFIER, name) or len(name) > MAX_NAME:
+        # from CamelCase and dashes to snake_case, as a suggestion
         better = re.sub(
             r"[^a-z0-9]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[0-9])(?=[A-Z][a-z])", "_", name).lower()
         ).strip("_")

@@ -1,4 +1,4 @@
-"""The page of the numbers that a quantized function is given: what the built-in rules provide on each platform."""
+"""Writes the page of the numbers that a quantized function gets: what the built-in rules provide on each platform."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from quantizer.core.wording import in_markdown
 from quantizer.numerics.qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Table
 
 WIDTHS = (("a8", "w8a8"), ("a16", "w8a16"))
-"""Schemes whose numbers the page shows: of 8 and of 16 bits, without and with weights."""
+"""The schemes whose numbers the page shows: of 8 and of 16 bits, each without and with weights."""
 DOCUMENTED = (Parameters, QParams, Constant, Rescale, Table, Slope, Bounds)
 NONE = "–"
 _INTRO = """\
@@ -68,6 +68,7 @@ def _rows(session: Session, spec: Spec) -> Iterator[str]:
             found[target.platform.platform][target.scheme.name] = target
     alike: dict[tuple[str, ...], list[str]] = {}
     for platform, targets in found.items():
+        # platforms with equal numbers share a row
         alike.setdefault(tuple(_provided(session, targets, names) for names in WIDTHS), []).append(platform)
     for kinds, platforms in alike.items():
         if set(kinds) != {NONE}:
@@ -75,7 +76,7 @@ def _rows(session: Session, spec: Spec) -> Iterator[str]:
 
 
 def _provided(session: Session, targets: dict[str, Target], names: tuple[str, ...]) -> str:
-    """Return the kind of the platform's own numbers for a case of the first of these schemes that it has."""
+    """Return the kind of the platform's numbers for a case of the first of these schemes that the operator has."""
     for target in (targets[name] for name in names if name in targets):
         chooser = HashChoices(key(0, target.id, "numbers"), {"data": "random", "activation": "none"})
         return str(kind_of(Trial(target, build_case(target, chooser), session.engine).declared))

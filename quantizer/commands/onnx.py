@@ -1,4 +1,4 @@
-"""`quantizer onnx`: the official node tests as a table by operator, and the nodes of a model."""
+"""`quantizer onnx`: tabulates ONNX's node tests by operator, shows a model's nodes, and writes Compass IR."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PASSED, MISSED = 0, 1
 SHARE = 0.97
-"""The share of the frozen list's tests that must pass."""
+"""The share of the tests in the frozen list that must pass."""
 OUTCOMES = ("passed", "refused", "wrong", "crashed")
 
 
@@ -93,7 +93,7 @@ def _summary(what: str, findings: list[Finding]) -> str:
 
 
 def document(findings: list[Finding]) -> str:
-    """Return the table as markdown: the frozen list by operator, everything else, and why tests were refused."""
+    """Return the page: the frozen list by operator, other operators, and the reasons of tests that did not pass."""
     import onnx
 
     from quantizer.runtime.onnx_node_tests import PPQ_ONLY, STANDARD
@@ -168,6 +168,7 @@ def _compass(args: argparse.Namespace) -> int:
     from quantizer.runtime.onnx_model import load_onnx_graph
 
     outputs = [args.text, args.bin]
+    # a new file cannot be an input; the model's external data are read only for this check
     if any(map(exists, outputs)):
         check_apart(source_files(args.model), outputs)
     graph = load_onnx_graph(args.model)
@@ -178,7 +179,7 @@ def _compass(args: argparse.Namespace) -> int:
 
 
 def _zeros(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """Return zeros in the given *shapes*; UnsupportedError for an unknown input, GraphError for a too large one."""
+    """Return zeros of the given *shapes*; UnsupportedError for an unknown input, GraphError if one is too large."""
     import torch
 
     from quantizer.ir.graph import check_size, container
@@ -196,6 +197,7 @@ def _zeros(graph: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Ten
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     name, _, sizes = text.rpartition("=")
     parts = sizes.split(",")
+    # fewer than eight digits, so that no size overflows
     if not name or not all(part.isdecimal() and 0 < len(part) < 8 for part in parts):
         raise UnsupportedError(f"--shape={text}: write an input and its sizes, such as image=1,3,8,8.")
     return name, tuple(int(part) for part in parts)

@@ -1,4 +1,4 @@
-"""The spec and the module that `quantizer spec new` writes, for each kind; both run unchanged."""
+"""The spec and the module that `quantizer spec new` writes for each kind. Both run unchanged."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ tiling:
 oracle: none
 """,
 }
-"""The spec of a new operator of each kind; str.format inserts the name."""
+"""Kind -> the spec of a new operator. str.format inserts the name, so braces of YAML are doubled."""
 
 MODULES: dict[Kind, str] = {
     "elementwise": '''\
@@ -256,4 +256,4 @@ def second(act: Tensor, up: Tensor, parameters: Parameters) -> Tensor:
     return codes.clamp(output.qmin, output.qmax)
 ''',
 }
-"""The module of a new operator of each kind."""
+"""Kind -> the module of a new operator."""

@@ -1,4 +1,4 @@
-"""`quantizer optimize`: from a float IR and a cfg to a quantized IR; lists of plugins and of cfg fields."""
+"""`quantizer optimize`: writes a quantized IR from a float IR and a cfg file; lists plugins and cfg fields."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one option; 1 if a comparison differs."""
+    """Run one option; return 1 if a comparison differs."""
     if args.field:
         return _fields()
     if args.plugin:
@@ -80,6 +80,7 @@ def _library(args: argparse.Namespace) -> Library:
     load_built_ins()
     plugins = load_plugins(args.op_plugins, dict(os.environ))
     library = load_library([*spec_folders(plugins), *args.op_specs])
+    # layers without a spec are allowed: the flow runs them on the IR
     for entry in connect(library.specs, alone=True):
         if not args.quiet:
             _say(f"plugin: {entry}")
@@ -125,6 +126,7 @@ def _plugins(args: argparse.Namespace) -> int:
             "origin": plugin.file,
         }
         for known in CLASSES.entries.values()
+        # the highest version, which is the one that runs
         for plugin, _ in known[-1:]
     ]
     for op in REGISTRY.operators():

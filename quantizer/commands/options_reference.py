@@ -1,4 +1,4 @@
-"""The reference of the command line and of pytest's options as markdown, from the parsers themselves."""
+"""Writes the reference of the command line and of pytest's options as markdown, from the parsers themselves."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ where, 130 interrupted.
 
 
 def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
-    """Return markdown of every option of pytest's plugin and of every verb of *commands* (name -> module, help)."""
+    """Return the page of every option of pytest's plugin and of every verb of *commands* (name -> module, help)."""
     lines = [_INTRO, *_pytest_rows(), "", _EXIT]
     for module, text in commands.values():
         top = argparse.ArgumentParser(prog="quantizer")
@@ -48,16 +48,13 @@ def options_document(commands: Mapping[str, tuple[str, str]]) -> str:
 
 
 class _Options:
-    """The parser that pytest_addoption gets.
-
-    It keeps options in the form of argparse, because pytest's own objects differ by release.
-    """
+    """A parser for pytest_addoption that keeps argparse's options, since pytest's own objects differ by release."""
 
     def __init__(self) -> None:
         self.parser = argparse.ArgumentParser(add_help=False)
 
     def getgroup(self, *_: str) -> _Options:
-        """Return this, which has one group."""
+        """Return this object, which is its only group."""
         return self
 
     def addoption(self, *names: str, **attributes: Any) -> None:
@@ -65,7 +62,7 @@ class _Options:
         self.parser.add_argument(*names, **attributes)
 
     def addini(self, *_: object, **__: object) -> None:
-        """Ignore an ini key, because it has the name of an option."""
+        """Ignore an ini key, which has the name of an option."""
 
 
 def _pytest_rows() -> Iterator[str]:
@@ -103,6 +100,7 @@ def _name(action: argparse.Action) -> str:
 
 def _meaning(action: argparse.Action) -> str:
     named = {key: value for key, value in vars(action).items() if key != "help"}
+    # as argparse formats it: %(default)s and the like
     text = (action.help or "") % {**named, "prog": "quantizer"}
     text = text.replace(" (repeatable)", "")
     words = f" ({', '.join(map(str, action.choices))})" if action.choices else ""

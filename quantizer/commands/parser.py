@@ -1,4 +1,4 @@
-"""The parser of `quantizer`: a wrong command line is answered in one line, with what to write instead."""
+"""The parser of `quantizer`: its error for a wrong command line is one line that says what to write instead."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _KINDS = {"int": "a whole number", "float": "a number"}
 
 
 class Parser(argparse.ArgumentParser):
-    """An argparse parser whose errors, and those of its subcommands, are one line: place, value, rule, remedy.
+    """An argparse parser whose errors, and those of its subcommands, are one line with place, value, rule and remedy.
 
-    argparse itself prints the usage of the command first, names an unknown option last, lets only the top command
-    report it, and suggests nothing.
+    argparse itself prints the command's usage first, reports an unknown option last and only from the top command, and
+    suggests nothing.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse an unknown option before argparse asks for arguments that are missing because of it."""
+        """Report an unknown option before argparse reports arguments that are missing because of it."""
         words = list(sys.argv[1:] if args is None else args)
         for option in self._unknown(words):
             if (verbs := self._verbs()) is not None:
@@ -34,19 +34,21 @@ class Parser(argparse.ArgumentParser):
         return parsed, left
 
     def error(self, message: str) -> NoReturn:
-        """Write *message* as one line and leave with exit status 2."""
+        """Write *message* as one line and exit with status 2."""
         self.exit(2, f"error: {self.prog}: {self._sentence(message)} See `{self.prog} --help`.\n")
 
     def _unknown(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield the first word that looks like an option but that this parser does not know.
+        """Yield the first word that looks like an option but is unknown to this parser.
 
         Options of a subcommand are left to its own parser.
         """
+        # up to the name of a subcommand
         leads_on = self._verbs() is not None
         for word in words:
             if word == "--" or (leads_on and not word.startswith("-")):
                 return
             name = word.partition("=")[0]
+            # -5 and - are values
             if not re.match(r"--?[A-Za-z]", word) or name in self._option_string_actions:
                 continue
             if word.startswith("--"):
@@ -103,7 +105,7 @@ def _one_of(verbs: argparse._SubParsersAction[Any]) -> str:
 
 
 def _options(option: str, known: Sequence[str]) -> str:
-    """Return a sentence that suggests the nearest of the *known* long options, or lists all; names lack dashes."""
+    """Return a sentence that suggests the nearest of the *known* long options (without dashes), or lists all."""
     near = suggestion(option.lstrip("-"), known, "Options")
     if "Did you mean" in near:
         return near.replace("mean '", "mean '--")

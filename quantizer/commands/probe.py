@@ -1,4 +1,4 @@
-"""`quantizer engine probe`: finds the arithmetic of an engine in the platform language, by solved inputs."""
+"""`quantizer engine probe`: infers the arithmetic of an engine from solved inputs, and writes a platform file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the engine on the inputs, print the remaining arithmetics, write the platform file."""
+    """Run the engine on the inputs, print the remaining arithmetics, and write the platform file."""
     from tqdm import tqdm
 
     from quantizer.conformance.probe.float_order import order_of
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _specs(probe: Probe, ops: Sequence[str]) -> list[Spec]:
-    """Return the specs that the probe is to ask about; UnsupportedError for one of *ops* that it cannot."""
+    """Return the specs that the probe asks about; UnsupportedError if it cannot ask about one of *ops*."""
     specs = list(probe.operators())
     known = [spec.op for spec in specs]
     for op in ops:
@@ -119,7 +119,7 @@ def _specs(probe: Probe, ops: Sequence[str]) -> list[Spec]:
 
 
 def _reasons(found: Sequence[Found], platform: Platform, library: Library) -> str:
-    """Return why no operator was answered, and a platform whose questions have codes of the other sign."""
+    """Return why no question was answered, and another platform whose questions have codes of the other sign."""
     first, *others = sorted({one.refused for one in found}) or [NO_OPERATOR]
     more = f" (and {counted(len(others), 'reason')} more)" if others else ""
     sign = platform.parameters.activation_sign
@@ -147,6 +147,7 @@ def _probe(args: argparse.Namespace) -> Probe:
     if real is None and not platform:
         raise UnsupportedError("own: it computes every platform. Name one with --op-platform.")
     if real is not None and not platform:
+        # without --op-platform, the engine's own platform, if it has only one
         homes = [name for name, variant in real.entry.variant_of_platform.items() if real.variant in (None, variant)]
         if len(homes) != 1:
             names = [f"{real.backend}:{variant}" for variant in real.entry.variant_of_platform.values()]
@@ -157,6 +158,7 @@ def _probe(args: argparse.Namespace) -> Probe:
         engine=args.name or "builtin",
         engine_command=args.op_engine_command,
         platforms=(platform,),
+        # the processor's own level: the probe asks about the kernels that run here
         isa=args.op_isa or ("" if real is None else HOST),
     )
     session = open_session(options)
@@ -164,7 +166,7 @@ def _probe(args: argparse.Namespace) -> Probe:
 
 
 def _check_name(path: Path | None, platforms: Container[str]) -> None:
-    """Raise UnsupportedError if the file's name is not a name of a new platform."""
+    """Raise UnsupportedError if the file's name cannot be the name of a new platform."""
     if path is None:
         return
     if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, path.stem):

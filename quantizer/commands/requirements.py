@@ -1,4 +1,4 @@
-"""Packages that some commands need besides those of the core."""
+"""Checks for packages that some commands need in addition to the core's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and types of arguments that several commands have."""
+"""Options and argument types that several commands share."""
 
 from __future__ import annotations
 

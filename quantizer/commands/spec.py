@@ -1,4 +1,4 @@
-"""`quantizer spec`: write, check and list operator specs."""
+"""`quantizer spec`: writes, checks and lists operator specs."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lint(args: argparse.Namespace) -> int:
+    # without torch, files are still checked, but no platform runs
     tried = find_spec("torch") is not None
     known = others(args.paths, _operators_of_packages()) if tried else []
     problems, counts = lint(args.paths, known)
@@ -110,7 +111,7 @@ def _lint(args: argparse.Namespace) -> int:
 
 
 def _operators_of_packages() -> list[Path]:
-    """Return the folders of specs of installed packages, whose operators a platform may name."""
+    """Return the spec folders of installed packages, whose operators a platform may name."""
     from quantizer.plugins.discovery import installed
 
     if not installed():

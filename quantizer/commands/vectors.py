@@ -1,4 +1,4 @@
-"""`quantizer vectors`: test vectors that need no Python to run: write a bundle, judge results, compare bundles."""
+"""`quantizer vectors`: writes test vectors as files that need no Python, judges results, and compares bundles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PASSED, FAILED, DIFFER = 0, 1, 1
 MEGABYTE = 1_000_000
 MOST_SHOWN = 20
 USUAL = "w8a8"
-"""The scheme of a bundle if none is named and the platform has it."""
+"""The default scheme of a bundle, if the platform has it."""
 _EPILOG = f"""\
 exit status: 0 every case that can be judged passed, 1 one failed, nothing was judged or bundles differ, 2 the input
 cannot be read.
@@ -95,7 +95,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run one verb; 0 if every case that can be judged passed, or if two bundles require the same."""
+    """Run one verb; return 0 if every case that can be judged passed, or if two bundles require the same."""
     if args.verb == "diff":
         return _diff(args)
     return _export(args) if args.verb == "export" else _judge(args)
@@ -131,7 +131,7 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
-    """Yield the requested targets; UnsupportedError if a named operator does not have one of them."""
+    """Yield the requested targets; UnsupportedError if a named operator lacks a requested target."""
     from quantizer.conformance.target import Target
 
     for name in args.platform or ["ideal"]:
@@ -148,7 +148,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
 
 
 def _why_not(library: Library, spec: Spec, platform: Platform, scheme: str) -> str:
-    """Return why there is no target of *spec* on *platform* under *scheme*, and which targets there are."""
+    """Return why *spec* has no target on *platform* under *scheme*, and the names that would be legal."""
     name = platform.platform
     if not (known := library.schemes_for(spec, platform)):
         others = [other for other, one in library.platforms.items() if library.schemes_for(spec, one)]
@@ -187,6 +187,7 @@ def _judge(args: argparse.Namespace) -> int:
     )
     if args.output:
         write_run(args.output, records(found), summary)
+    # nothing judged is not a pass
     return FAILED if counts["fail"] or not elements else PASSED
 
 

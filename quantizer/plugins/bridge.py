@@ -1,4 +1,4 @@
-"""Converts layer functions in the style of AIPUBuilder to registry functions for the platform compass."""
+"""Registers layer functions in the style of AIPUBuilder as operator functions for the platform compass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLATFORM = "compass"
 STAGE = "/stage/"
 """The part of a placeholder's name that precedes a stage's name."""
 _CONNECTED: dict[tuple[str, int], Connection] = {}
-"""(operator, layer function) -> its connection, so that connecting again with the same specs changes nothing."""
+"""(operator, layer function) -> its connection, so that connecting the same specs again changes nothing."""
 
 
 @dataclass
@@ -56,13 +56,13 @@ class Connection:
         return operands, {name: values[name] for name in self.spec.attrs if name in values}
 
     def result(self, node: PyNode) -> Tensor | tuple[Tensor, ...]:
-        """Return the first output's values in the operator's order; for a result in pieces, those of each piece."""
+        """Return the first output's values in the operator's order, or those of all tensors if it is split."""
         output = next(iter(self.spec.outputs.values()))
         made = tuple(operator_order(tensor.betensor, output) for tensor in node.outputs)
         return made[0] if output.pieces is None else made
 
     def reference(self, *, activation: str = "none", **values: Any) -> Tensor | tuple[Tensor, ...]:
-        """Run the float forward in the operands' own type."""
+        """Run the float forward in the operands' own number type."""
         operands, attrs = self.split(values)
         node = self.layer.node(operands, attrs, {}, activation)
         PluginForward(self.function)(node)
@@ -72,9 +72,10 @@ class Connection:
         return made.to(wanted) if isinstance(made, Tensor) else tuple(piece.to(wanted) for piece in made)
 
     def quantized(self, *, parameters: Parameters, **values: Any) -> Tensor | Staged | tuple[Tensor, ...]:
-        """Run the integer forward on a layer that is rebuilt only from *parameters*.
+        """Run the integer forward on a layer that is rebuilt from *parameters* alone.
 
-        Placeholders that it adds under `<anything>/stage/<name>` are the codes of rounding stages before the last.
+        Placeholders that it adds under names `<anything>/stage/<name>` are the codes of rounding stages before the
+        last.
         """
         operands, attrs = self.split(values)
         node = rebuilt(self.layer, operands, parameters, attrs)
@@ -93,7 +94,7 @@ class Connection:
         return flow.quantize(request, self.layer, self._forward(request), self.function)
 
     def _forward(self, request: Request) -> flow.Forward:
-        """Return what runs before the quantize function: the plugin's forward or the registered reference."""
+        """Return the forward that runs before the quantize function: the plugin's, or the registered reference."""
         entry = REGISTRY.find(self.spec.op, "reference", PLATFORM)
         owner = getattr(unwrapped(entry.function), "__self__", None) if entry else None
         if isinstance(owner, Connection):
@@ -102,7 +103,7 @@ class Connection:
             raise PluginError(f"{self.function}: no forward of {self.spec.op} is registered. Add one with op_register.")
 
         def run(node: PyNode) -> None:
-            """Replace the plugin's forward by another one."""
+            """Run the registered reference in place of a plugin's forward."""
             theirs = {self.layer.constants.get(n, n): n for n in self.spec.inputs}
             tensors = {theirs[t.name]: t for t in node.inputs}
             tensors |= {theirs[key]: tensor for key, tensor in node.constants.items() if key in theirs}
@@ -120,8 +121,8 @@ def connect(
 ) -> list[Registration]:
     """Register layer functions for every operator of their layer type; return the new registrations.
 
-    *functions*: by default those of all loaded plugins. PluginError for a type that no spec names, unless
-    such functions may stay *alone*: the flow runs them on the IR (`layers_without_spec.py`).
+    *functions*: by default those of all loaded plugins. PluginError for a type that no spec names, unless *alone*
+    allows such functions, which the flow runs on the IR (`layers_without_spec.py`).
     """
     added = []
     for function in LAYERS if functions is None else functions:
@@ -138,6 +139,7 @@ def connect(
             key = (spec.op, id(function))
             layer = Layer(spec, function.type)
             if key in _CONNECTED:
+                # the spec may have been read again
                 _CONNECTED[key].layer = layer
             else:
                 _CONNECTED[key] = Connection(layer, function)
@@ -151,10 +153,7 @@ def layer_type(spec: Spec) -> str | None:
 
 
 def _reads_activation(connection: Connection) -> bool:
-    """Return whether the plugin's file contains the layer's key of the fused activation, and RELU.
-
-    If not, it fuses no activation.
-    """
+    """Return whether the plugin may fuse: its file contains RELU and the layer's key of the fused activation."""
     form = connection.spec.formats.get(FORMAT)
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
@@ -163,10 +162,10 @@ def _reads_activation(connection: Connection) -> bool:
 
 
 def _register(connection: Connection) -> list[Registration]:
-    """Register a forward as reference and integer forward, a quantize function as quantize rule.
+    """Register a forward as reference and integer forward, or a quantize function as quantize rule.
 
-    The float forward of a new operator is its reference on every platform. Unless the spec names an oracle, nothing
-    independent judges it.
+    The float forward of a new operator is its reference on every platform. Only an oracle, if the spec names one,
+    judges it independently.
     """
     op, function = connection.spec.op, connection.function
     kinds: list[tuple[FunctionKind, str | None, Any]] = [("quantize", PLATFORM, connection.quantize)]

@@ -13,13 +13,13 @@ from quantizer.plugins.aipu.registration import ClassPlugin, PluginType
 
 @dataclass
 class Classes:
-    """Class plugins by kind and name; names are case-insensitive, as in Compass."""
+    """Class plugins by kind and name. Names are case-insensitive, as in Compass."""
 
     entries: dict[tuple[PluginType, str], list[tuple[ClassPlugin, bool]]] = field(default_factory=dict)
-    """(kind, name) -> (plugin, whether it is built in), in rising order: the last one is used."""
+    """(kind, name) -> (plugin, whether it is built in), in ascending order of versions. The last one is used."""
 
     def add(self, plugin: ClassPlugin, *, built_in: bool = False) -> None:
-        """Add one class; a plugin beats a built-in of its version, two plugins of equal version are an error."""
+        """Add one class. A plugin replaces a built-in of the same version; two plugins of one version are an error."""
         known = self.entries.setdefault((plugin.kind, plugin.name.lower()), [])
         for other, is_built_in in known:
             if other.version == plugin.version and is_built_in == built_in:
@@ -29,6 +29,7 @@ class Classes:
                     f" {other.name} with the same version. Raise one version."
                 )
         known.append((plugin, built_in))
+        # False sorts first: a built-in stands before a plugin of its version, and the last entry is used
         known.sort(key=lambda entry: (entry[0].version, not entry[1]))
 
     def get(self, kind: PluginType, name: str) -> ClassPlugin:
@@ -40,7 +41,7 @@ class Classes:
         return known[-1][0]
 
     def names(self, kind: PluginType) -> list[str]:
-        """Return the names of all classes of one kind, as their authors spell them, sorted."""
+        """Return the names of all classes of one kind in their authors' spelling, sorted."""
         return sorted(known[-1][0].name for (of, _), known in self.entries.items() if of is kind and known)
 
     @contextmanager

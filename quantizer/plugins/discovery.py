@@ -1,6 +1,6 @@
 """Finds plugins (entry points, named files and folders, AIPUPLUGIN_PATH, ./plugin) and loads them.
 
-Imports neither torch nor an operator, so that asking for sources is cheap.
+It imports neither torch nor an operator, so that listing sources is cheap.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ GROUP = "quantizer.operators"
 SEARCH_PATH = "AIPUPLUGIN_PATH"
 LOCAL = "plugin"
 PREFIX = "aipubt_"
-"""The start of all documented prefixes: aipubt_opt_op_, aipubt_opt_dataset_, aipubt_opt_metric_, and the plain one."""
+"""The common start of all documented prefixes: aipubt_opt_op_, aipubt_opt_dataset_, aipubt_opt_metric_, aipubt_."""
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """A Python file, or the __init__.py of a package."""
+    """A Python file, which may be the __init__.py of a package."""
 
     path: Path
 
@@ -61,11 +61,11 @@ class Plugin:
 
     name: str
     origin: str
-    """Distribution, or file."""
+    """The name of the distribution, or the path of the file."""
     versions: tuple[str, ...]
-    """Versions of what it registers, each once, in ascending order."""
+    """The versions of its registrations, each once, in ascending order."""
     operators: tuple[str, ...] = ()
-    """Operators, or Compass layer types of the AIPUBuilder style, sorted."""
+    """Operators, and Compass layer types for functions in the style of AIPUBuilder, sorted."""
     datasets: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     specs: tuple[Path, ...] = ()
@@ -73,10 +73,10 @@ class Plugin:
 
 
 def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | None = None) -> list[Plugin]:
-    """Load every plugin once and return its registrations; for a plugin loaded before, the same ones again.
+    """Load every plugin once and return its registrations, also if it was loaded before.
 
-    PluginError with file, line and exception for the first broken plugin; its registrations are undone. Layer
-    functions of the AIPUBuilder style reach the registry by `quantizer.plugins.bridge.connect`, once specs are known.
+    PluginError with file, line and exception for the first broken plugin, whose registrations are undone. Layer
+    functions in the style of AIPUBuilder are registered by `quantizer.plugins.bridge.connect` once specs are known.
     """
     from quantizer.plugins.loading import load
 
@@ -90,18 +90,19 @@ def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
 
 
 def installed() -> list[EntryPointSource]:
-    """Return what installed distributions provide, sorted by distribution and name."""
+    """Return the entry points of installed distributions, sorted by distribution and name."""
     found = map(EntryPointSource, entry_points(group=GROUP))
     return sorted(found, key=lambda source: (str(source), source.name))
 
 
 def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Source]:
-    """Return every source once: entry points, *paths*, AIPUPLUGIN_PATH, ./plugin; each of them sorted by name.
+    """Return every source once: entry points, *paths*, AIPUPLUGIN_PATH, then ./plugin, each sorted by name.
 
     PluginError for a path that does not exist or a named folder without a Python file.
     """
     files: dict[Path, FileSource] = {}
     for path in _files(paths, environment):
+        # resolved, so that a file that is named twice is one source
         files.setdefault(resolved(path), FileSource(resolved(path)))
     return [*installed(), *files.values()]
 

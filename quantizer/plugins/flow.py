@@ -1,4 +1,4 @@
-"""The steps of Compass's flow around a layer's functions: trial runs, calibration, clones, checks."""
+"""The steps of Compass's flow around a layer's functions: trial runs, calibration, clones and checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from quantizer.plugins.loading import explain, place
 Forward = Callable[[PyNode], None]
 """A function that runs a layer: it writes `betensor` of its outputs."""
 TRIAL_CLONES = 2
-"""How often the original runs a quantize function on a copy before it runs it on the layer."""
+"""The number of copies on which the original runs a quantize function before it runs it on the layer."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,11 @@ class PluginForward:
     function: LayerFunction
 
     def __call__(self, node: PyNode) -> None:
-        """Run it: inputs are restored afterwards, and every output must be written."""
+        """Run the forward. The inputs are restored afterwards, and every output must have been written."""
         inputs = [tensor.betensor for tensor in node.inputs]
         for tensor in node.inputs:
             tensor.betensor = tensor.betensor.clone()
+        # `_version` counts in-place writes: an output may be assigned anew or written in place
         before = [(tensor.betensor, tensor.betensor._version) for tensor in node.outputs]
         call(self.function, node)
         for tensor, values in zip(node.inputs, inputs, strict=True):
@@ -54,7 +55,7 @@ class PluginForward:
 
 
 def without_axes(values: Tensor, rank: int) -> Tensor:
-    """Return the one value of a tensor of *rank* 0 without an axis: a flat scale or zerop gives it one."""
+    """Remove the axis from a single value of *rank* 0, which it gets from a flat scale or zerop."""
     return values.reshape(()) if rank == 0 and values.numel() == 1 else values
 
 
@@ -63,6 +64,7 @@ def call(function: LayerFunction, node: PyNode) -> None:
     with answering():
         try:
             function.function(node)
+        # a plugin that calls sys.exit must not end the run
         except (Exception, SystemExit) as err:
             raise PluginError(f"{place(err, function.file)}: {function}: {explain(err)}") from err
 
@@ -74,8 +76,8 @@ def _where(function: LayerFunction) -> str:
 def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFunction) -> Parameters:
     """Return the parameters that *function* provides for *request*, after every forward has run.
 
-    The all-zero trial run and the run on the samples come first; then the function runs on two clones and on the layer,
-    with the same result each time.
+    A trial run on zeros and a run on the samples come first. Then the function runs on two clones and on the layer, and
+    must give the same result each time.
     """
     attrs = layer_attrs(request.scheme, request.platform, layer.type)
     node = _calibrated(request, layer, forward, attrs)
@@ -86,7 +88,7 @@ def quantize(request: Request, layer: Layer, forward: Forward, function: LayerFu
 
 
 def decide(node: PyNode, function: LayerFunction) -> None:
-    """Run a quantize function on two clones of a calibrated layer and on the layer: all results must agree.
+    """Run a quantize function on two clones of a calibrated layer and on the layer itself.
 
     PluginError if it raises an error, leaves something undecided, or gives another result on a clone.
     """
@@ -96,6 +98,7 @@ def decide(node: PyNode, function: LayerFunction) -> None:
         decided = [*item.outputs, *item.constants.values(), *item.placeholders]
         floats = [tensor for tensor in item.constants.values() if tensor.ir_dtype is not None]
         for tensor in decided:
+            # undecided, so that a field which the function does not set is noticed
             tensor.dtype = tensor.scale = tensor.zerop = tensor.qbits = None
             tensor.qmin = tensor.qmax = tensor.qinvariant = None
         call(function, item)
@@ -113,11 +116,12 @@ def decide(node: PyNode, function: LayerFunction) -> None:
 
 
 def _calibrated(request: Request, layer: Layer, forward: Forward, attrs: Mapping[str, Any]) -> PyNode:
-    """Return the float layer after its forwards, every tensor with its range, inputs with their parameters."""
+    """Return the float layer after its forwards, with the ranges of all tensors and the parameters of its inputs."""
     constants = {name: request.constants[name] for name in layer.constants if name in request.constants}
     present = [name for name in layer.activations if name in request.shapes]
     zeros = {name: torch.zeros(request.shapes[name]) for name in present}
     node = layer.node({**zeros, **constants}, request.attrs, attrs, request.activation)
+    # the original runs every forward on zeros first, where placeholders are created
     forward(node)
     free(node)
     sampled = bool(present) and all(name in request.samples for name in present)
@@ -181,13 +185,13 @@ def set_channel_ranges(tensor: PyTensor) -> None:
 
 
 def free(node: PyNode) -> None:
-    """Free the content of placeholders, as the original does after every run of the graph; the placeholders stay."""
+    """Free the content of placeholders but keep the placeholders, as the original does after every run of the graph."""
     for tensor in node.placeholders:
         tensor.betensor = torch.zeros(0)
 
 
 def _state(node: PyNode) -> dict[str, object]:
-    """Return the state that a quantize function left, for comparison."""
+    """Return everything that a quantize function decided, for comparison."""
 
     def fields(tensor: PyTensor) -> dict[str, object]:
         names = ("scale", "zerop", "qbits", "qmin", "qmax", "qinvariant", "dtype")

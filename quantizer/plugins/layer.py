@@ -25,21 +25,21 @@ from quantizer.plugins.aipu.tensor import PyTensor, TensorShape
 
 Shapes = Mapping[str, tuple[int, ...]]
 NAMES = {"weight": "weights", "bias": "biases"}
-"""Role -> the name of the constant, where a spec has no `formats.compass`."""
+"""Role -> the name of the constant if a spec has no `formats.compass`."""
 FLOAT32_INTEGERS = 1 << 24
-"""Up to this number, float32 holds every integer."""
+"""float32 holds every integer up to this number."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The mapping of *spec* to a layer of *type*."""
+    """The mapping of an operator's spec to a layer type."""
 
     spec: Spec
     type: OpTypeValue
 
     @property
     def constants(self) -> dict[str, str]:
-        """Our operand -> the name of the layer's constant, for operands that a layer stores."""
+        """Our operand -> the name of the layer's constant, for operands that the layer stores."""
         form = self.spec.formats.get(FORMAT)
         given = form.inputs if form else {}
         stored = {n: item for n, item in self.spec.inputs.items() if n in given or item.role != "activation"}
@@ -51,7 +51,7 @@ class Layer:
         return [name for name in self.spec.inputs if name not in self.constants]
 
     def params(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the IR parameters: derived ones, attributes under their keys or names, fixed ones."""
+        """Return the IR parameters: derived values, attributes under their keys or names, and fixed values."""
         form, bound = self.spec.formats.get(FORMAT), variables(self.spec, shapes, attrs)
         found: dict[str, Any] = {}
         for key, rule in (form.derived if form else {}).items():
@@ -62,17 +62,19 @@ class Layer:
             if form and name in form.from_front:
                 value = from_front(value, len(next(iter(shapes.values()))))
             if form and name in form.pairs:
+                # ours lists all starts, then all ends; Compass has a pair for each axis
                 value = [list(pair) for pair in zip(value[: len(value) // 2], value[len(value) // 2 :], strict=True)]
             if form and name in form.trailing_axes:
                 keys, value = form.trailing_axes[name], list(trailing(value, len(next(iter(shapes.values())))))
             found |= {keys: value} if isinstance(keys, str) else dict(zip(keys, value, strict=True))
         if form and form.activation is not None:
             found[form.activation] = form.unfused
+        # flags that would transpose an operand, which our operators do not do
         found |= dict.fromkeys(form.transposed.values() if form else (), False)
         return found | {key: theirs(parse_value(text)) for key, text in (form.fixed if form else {}).items()}
 
     def missing_biases(self, shapes: Shapes, attrs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of biases that the case leaves out: a layer always has them, with zeros."""
+        """Return the shapes of biases that the case leaves out. A layer always has them, as zeros."""
         bound = variables(self.spec, shapes, attrs)
         absent = {n: item for n, item in self.spec.inputs.items() if item.role == "bias" and n not in shapes}
         return {name: evaluate(item.axes, bound) for name, item in absent.items()}
@@ -84,7 +86,7 @@ class Layer:
         layer_attrs: Mapping[str, Any],
         activation: str = "none",
     ) -> PyNode:
-        """Return the layer of *operands* (in the operator's order, of any type), without quantization fields."""
+        """Return the layer with *operands* (in the operator's order, of any type), without quantization fields."""
         shapes = {name: tuple(values.shape) for name, values in operands.items()}
         zeros = {name: torch.zeros(shape) for name, shape in self.missing_biases(shapes, attrs).items()}
         node = PyNode(self.spec.op, self.type)
@@ -161,7 +163,7 @@ def theirs(value: Any) -> Any:
 
 
 def held_codes(codes: Tensor) -> Tensor:
-    """Return integer codes as Compass computes with them: float32, or float64 where float32 cannot hold one."""
+    """Return integer codes in the type in which Compass computes: float32, or float64 if it cannot hold them all."""
     largest = int(codes.abs().max()) if codes.numel() else 0
     return codes.to(torch.float32 if largest <= FLOAT32_INTEGERS else torch.float64)
 

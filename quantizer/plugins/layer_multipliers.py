@@ -1,4 +1,4 @@
-"""Converts multipliers, shifts and tables of a layer from Compass's names to ours."""
+"""Reads a layer's multipliers, shifts and tables, in Compass's names, as ours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quantizer.plugins.layer import Layer
 SCALE, SHIFT = "scale", "shift"
 LUT = "lut"
 SUMS = ("linear", "mean", "selection", "monotone")
-"""Kinds of operators whose multiplier converts operands, or their sum, to the output's codes."""
+"""Error models of operators whose multiplier brings operands, or their sum, to the output's codes."""
 TABULATED = ("monotone", "piecewise_monotone", "set_valued", "poles", "softmax")
 """Error models of functions of one input, whose table `lut` is read by the input's codes."""
 
@@ -34,7 +34,7 @@ def numbers_of(node: PyNode, name: str) -> Tensor | None:
 
 
 def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], request: Request) -> Rescale | None:
-    """Return multiplier and shift: for a product one, or one per channel; for a sum [m], [m, k_a, k_b], or lists."""
+    """Return multiplier and shift: of a product for all channels or each one, of a sum with the operands' factors."""
     kind, numbers, shifts = layer.spec.error_model.kind, numbers_of(node, SCALE), numbers_of(node, SHIFT)
     if kind not in (*SUMS, "bilinear", "normalization"):
         return None
@@ -57,7 +57,7 @@ def rescale_of(node: PyNode, layer: Layer, constants: Mapping[str, Constant], re
 
 
 def _derived(node: PyNode, layer: Layer, request: Request) -> Rescale | None:
-    """Return Compass's multiplier for a layer that holds no numbers: 1 / area of a pooling, 1 for copied codes."""
+    """Return the multiplier of a layer that holds no numbers: 1 / area for a pooling, 1 for copied codes."""
     family, platform = layer.spec.quantization.family, request.platform
     one, none = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0)
     if platform.requantize.get(family) == "area_multiplier":
@@ -75,6 +75,7 @@ def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) ->
     count = len(names)
     if numbers.numel() == shifts.numel() == count and count > 1:
         shift = shifts.max()
+        # pairs are brought to the largest shift, where their multipliers stay whole numbers
         factors = numbers * torch.exp2(shift - shifts)
         mantissa = torch.ones((), dtype=torch.float64)
     elif shifts.numel() == 1 and numbers.numel() in (1, count + 1):
@@ -90,7 +91,7 @@ def _sum_rescale(node: PyNode, layer: Layer, numbers: Tensor, shifts: Tensor) ->
 
 
 def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> dict[str, Table]:
-    """Return the table `lut`, indexed by an input's codes, for softmax by the distance from the largest."""
+    """Return the table `lut`, indexed by the input's codes, or for a softmax by the distance from the largest code."""
     if LUT not in node.constants or len(layer.activations) != 1:
         return {}
     entries = node.constants[LUT].betensor.flatten()
@@ -100,6 +101,7 @@ def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> 
         return {}
     inp = request.inputs[layer.activations[0]]
     bits = entries.numel().bit_length() - 1
+    # not a table over the input's codes: it has another meaning in this plugin
     if (
         entries.numel() != 1 << bits
         or bits > inp.dtype.bits
@@ -109,13 +111,14 @@ def tables_of(node: PyNode, layer: Layer, request: Request, output: QParams) -> 
     step = 1 << (inp.dtype.bits - bits)
     entries = entries.long()
     if layer.spec.error_model.kind == "softmax":
+        # the last entry stands for exp(0) = 1
         largest = max(1, int(entries[-1]))
         return {"exp": Table(entries, 1 - (1 << inp.dtype.bits), step, 1.0 / largest, largest.bit_length())}
     return {LUT: Table(entries, inp.dtype.min, step, float(output.scale), output.dtype.bits)}
 
 
 def whole_numbers(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, int]:
-    """Return multiplier and shift of a softmax, which has no accumulator, or attributes that became integers."""
+    """Return multiplier and shift of a softmax, which has no accumulator; for others, attributes that are integers."""
     if layer.spec.error_model.kind != "softmax" or layer.spec.error_model.logarithm:
         return attribute_numbers(node, layer, before)
     numbers, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)

@@ -1,4 +1,4 @@
-"""Reads the result of a layer's quantize function, under Compass's names and conventions, as our Parameters."""
+"""Reads the result of a layer's quantize function, in Compass's names and conventions, as our Parameters."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from quantizer.plugins.layer_multipliers import rescale_of, tables_of, whole_num
 DECIDED = ("dtype", "scale", "zerop", "qbits", "qinvariant")
 """Attributes that a quantize function must set on every output, constant and placeholder."""
 FLOAT32_CODES = 2.0**-22
-"""Relative error of a code in float32."""
+"""The relative error of a code that was computed in float32."""
 ABSORBED = "compass.absorbed"
-"""Key of Parameters.extra: whether bias codes include the input's zero point, as in Compass."""
+"""Key of Parameters.extra: whether bias codes include the term of the input's zero point, as in Compass."""
 LAYER_ATTRS = "compass.attrs"
 """Key of Parameters.extra: the attributes of the flow under which the layer was quantized."""
 
 
 def _outputs(node: PyNode, layer: Layer) -> dict[str, QParams]:
-    """Return the parameters of every result; PluginError if pieces of one have different ones."""
+    """Return the parameters of every output; PluginError if the tensors of one output have different ones."""
     found: dict[str, QParams] = {}
     for name, tensor in layer.spec.keys_of(node.outputs):
         own = quantization(tensor)
@@ -50,7 +50,7 @@ def _outputs(node: PyNode, layer: Layer) -> dict[str, QParams]:
 
 
 def read(node: PyNode, layer: Layer, request: Request, before: Mapping[str, Any]) -> Parameters:
-    """Return the parameters that *node* holds after its quantize function; *before*: its IR parameters before it."""
+    """Return the parameters that *node* has after its quantize function; *before*: its IR parameters before that."""
     outputs = _outputs(node, layer)
     constants = _constants(node, layer, request)
     _check_absent_biases(node, layer, request)
@@ -88,11 +88,13 @@ def require_decided(node: PyNode, tensors: Sequence[PyTensor]) -> None:
 def quantization(tensor: PyTensor, axis: int | None = None, *, per_channel: bool = False) -> QParams:
     """Return the parameters of *tensor*: scale = 1 / steps, zero_point = -zerop; the float32 steps are kept.
 
-    *axis*: the axis of several numbers, in the operator's order; per_channel: a single number also belongs to a slice.
+    *axis*: the axis of several numbers, in the operator's order. *per_channel*: whether even a single number belongs to
+    a slice.
     """
     scale, zerop = tensor.scale, tensor.zerop
     assert scale is not None
     assert zerop is not None
+    # Compass rounds scale * value - zerop, so the sign is opposite to ours
     zero = -zerop.long()
     zero = zero.expand(scale.shape).clone() if zero.numel() == 1 else zero
     several = scale.numel() > 1 or per_channel
@@ -125,7 +127,7 @@ def apply(tensor: PyTensor, params: QParams, *, invariant: bool = False) -> None
 
 
 def _format(tensor: PyTensor) -> DType:
-    """Return the format of the codes: qbits wide if that is the same Compass format, else as wide as the format."""
+    """Return the format of the codes: of qbits bits if Compass stores these in the same format, else the latter."""
     dtype, bits = tensor.dtype, int(tensor.qbits or 0)
     assert dtype is not None
     if is_float(dtype):
@@ -150,7 +152,7 @@ def codes_of(tensor: PyTensor, what: str) -> Tensor:
 
 
 def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Constant]:
-    """Return the codes of weights and biases; the absorbed input zero point is removed from the biases again."""
+    """Return the codes of weights and biases, without the input zero point that biases have absorbed."""
     found: dict[str, Constant] = {}
     for name, key in layer.constants.items():
         item = layer.spec.inputs[name]
@@ -159,6 +161,7 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
             found[name] = Constant(
                 layer.restored(name, codes_of(tensor, "constant")), _weight_params(tensor, item, request)
             )
+    # biases after weights: what they absorbed is computed from the weights' codes
     for name, key in layer.constants.items():
         item = layer.spec.inputs[name]
         if name in request.constants and item.role == "bias":
@@ -169,18 +172,19 @@ def _constants(node: PyNode, layer: Layer, request: Request) -> dict[str, Consta
 
 
 def _taken_in(node: PyNode, layer: Layer, request: Request) -> Tensor:
-    """Return the terms that bias codes have absorbed, as in Compass; None if the plugin did not add them."""
+    """Return the terms that bias codes have absorbed, as in Compass; zero if the plugin did not add them."""
     return absorbed(node, layer) if _absorbs(node, layer, request) else torch.zeros((), dtype=torch.int64)
 
 
 def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
-    """Return whether bias codes hold the absorbed zero point, which must explain no fewer biases than the opposite."""
+    """Return whether bias codes have absorbed the zero point: whether that explains at least as many biases as not."""
     for name, key in layer.constants.items():
         if layer.spec.inputs[name].role == "bias" and key in node.constants and absorbed(node, layer).any():
             held = node.constants[key]
             scale = 1.0 if held.scale is None else held.scale.double()
             real = request.constants[name].double() * scale if name in request.constants else torch.zeros(())
             real = real.clamp(int(held.qmin or 0), int(held.qmax or 0)).expand(held.shape)
+            # half a code of rounding, and the error of a float32 product
             slack = 0.5 + real.abs() * FLOAT32_CODES
             near = [
                 int(((_released(held, taken) - real).abs() <= slack).sum())
@@ -193,23 +197,25 @@ def _absorbs(node: PyNode, layer: Layer, request: Request) -> bool:
 def _released(tensor: PyTensor, taken_in: Tensor) -> Tensor:
     """Return bias codes without the absorbed zero point.
 
-    Compass keeps them in float32 and clamps after the absorption. This may move codes at the ends of the range by a few
-    units; such codes count as the end.
+    Compass keeps them in float32 and clamps them after the absorption. That may move codes at the ends of the range by
+    a few units. Such codes count as the end.
     """
     held = codes_of(tensor, "constant")
     codes = held - taken_in
     low, high = int(tensor.qmin or 0), int(tensor.qmax or 0)
+    # float32 holds all these codes exactly
     if high <= FLOAT32_INTEGERS:
         return codes
+    # two float32 units at the magnitude of the code
     loss = 2 * torch.exp2(torch.log2(held.abs().clamp(min=1).double()).floor() - 23).long()
     codes = torch.where((held >= high) | ((codes > high) & (codes <= high + loss)), high, codes)
     return torch.where((held <= low) | ((codes < low) & (codes >= low - loss)), low, codes)
 
 
 def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
-    """Return the parameters of a weight: per channel if the platform says so, even for a single channel.
+    """Return the parameters of a weight: per channel if the platform declares it, even for a single channel.
 
-    A single scale written for several channels applies to each of them.
+    If only one scale was written, it applies to all channels.
     """
     platform, family, scale = request.platform, request.spec.quantization.family, tensor.scale
     assert scale is not None
@@ -228,7 +234,7 @@ def _weight_params(tensor: PyTensor, item: Input, request: Request) -> QParams:
 
 
 def absorbed(node: PyNode, layer: Layer) -> Tensor:
-    """Return what Compass adds to bias codes: zerop of the input times the sum of each channel's weight codes.
+    """Return the term that Compass adds to bias codes: the input's zerop times the sum of a channel's weight codes.
 
     If all groups share weights (as in a transposed convolution), the biases of every group get the same terms.
     """
@@ -249,7 +255,7 @@ def absorbed(node: PyNode, layer: Layer) -> Tensor:
 
 
 def _check_absent_biases(node: PyNode, layer: Layer, request: Request) -> None:
-    """Raise PluginError if biases that the case does not have hold more than the absorbed zero point."""
+    """Raise PluginError if biases of a case without biases hold more than the absorbed zero point."""
     for name in layer.missing_biases(request.shapes, request.attrs):
         tensor = _stored(node, layer.constants[name])
         held = codes_of(tensor, "constant").flatten()
@@ -269,7 +275,7 @@ def _stored(node: PyNode, key: str) -> PyTensor:
 
 
 def _extra(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, object]:
-    """Return the parameters and constants that the function added or changed, as a node keeps them for its file."""
+    """Return the parameters and constants that the function added or changed, in the form of the node's file."""
     operands = set(layer.constants.values())
     found: dict[str, object] = {}
     for key, value in node.params.items():
@@ -287,7 +293,7 @@ def _extra(node: PyNode, layer: Layer, before: Mapping[str, Any]) -> dict[str, o
 
 
 def file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
-    """Return a constant in the container of its format; PluginError if a value does not fit."""
+    """Return a constant in its format's container type; PluginError if a value does not fit."""
     assert tensor.dtype is not None
     kind, values = ours(tensor.dtype), tensor.betensor
     if kind.is_integer:
@@ -300,7 +306,7 @@ def file_tensor(key: str, tensor: PyTensor) -> GraphTensor:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a parameter as IR can hold it: numbers, text, number formats, and tuples of them."""
+    """Return a parameter in types that IR can hold: numbers, text, number formats, and tuples of them."""
     if isinstance(value, Dtype):
         return ours(value)
     if isinstance(value, bool | int | str) or (isinstance(value, float) and not math.isnan(value)):

@@ -1,4 +1,4 @@
-"""Layers of a type without a spec: a plugin's functions run on the layer itself, as in the original."""
+"""Layers whose type has no spec: a plugin's functions run on the layer itself, as in the original."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from quantizer.plugins.layer_parameters import apply, codes_of, file_tensor, pla
 from quantizer.plugins.loading import LAYERS
 
 SCALED = ("weights", "biases")
-"""Constants whose scale and zero point are in the file."""
+"""Constants whose scale and zero point the file contains."""
 
 
 class LoneLayer(ABC):
-    """A layer without a spec: how it runs, how it is quantized, and the content of its file."""
+    """A layer without a spec: it can run, be quantized, and give the content of its file."""
 
     @abstractmethod
     def run(self, operands: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs for *operands*: real values (float32), or codes (int64) where the layer is quantized."""
+        """Return the outputs for *operands*: real values (float32), or codes (int64) if the layer is quantized."""
 
     @abstractmethod
     def decided(
@@ -45,7 +45,7 @@ class LoneLayer(ABC):
         ranges: Sequence[tuple[float, float]],
         attrs: Mapping[str, Any],
     ) -> LoneLayer:
-        """Return the quantized layer from real inputs, their parameters, the ranges of its outputs and its settings."""
+        """Return the quantized layer for real inputs with their parameters, ranges of the outputs, and settings."""
 
     @property
     @abstractmethod
@@ -58,12 +58,12 @@ class LoneLayer(ABC):
 
     @abstractmethod
     def params(self) -> dict[str, Any]:
-        """Return parameters in the form in which the file holds them."""
+        """Return the parameters in the form of the file."""
 
 
 @dataclass(frozen=True)
 class PluginLayer(LoneLayer):
-    """A layer in the form that a plugin's functions see; calibrated and quantized copies are made from it."""
+    """A layer in the form that a plugin's functions see. Calibrated and quantized copies are made from it."""
 
     node: PyNode
     forward: LayerFunction
@@ -77,6 +77,7 @@ class PluginLayer(LoneLayer):
         node = self.node
         for tensor, values in zip(node.inputs, operands, strict=True):
             tensor.betensor = held_codes(values) if node.quantized else values.float()
+        # the batch of this run may differ from that of the IR
         if node.graph is not None and operands and operands[0].dim():
             node.graph.current_batch_size = operands[0].shape[0]
         PluginForward(self.forward)(node)
@@ -91,7 +92,7 @@ class PluginLayer(LoneLayer):
         ranges: Sequence[tuple[float, float]],
         attrs: Mapping[str, Any],
     ) -> LoneLayer:
-        """Return the quantized layer after a forward of *samples*, given its inputs' parameters and calibrated outputs.
+        """Return the quantized layer after a forward on *samples*, with the inputs' parameters and calibrated outputs.
 
         PluginError if the functions raise or leave parameters undecided.
         """
@@ -136,7 +137,7 @@ class PluginLayer(LoneLayer):
 
 
 def functions_of(kind: str) -> tuple[LayerFunction, LayerFunction] | None:
-    """Return forward and quantize of a layer type in their highest versions; None unless plugins have both."""
+    """Return the forward and quantize functions of a layer type, the highest versions; None unless both exist."""
     found: dict[Kind, LayerFunction] = {}
     for function in LAYERS:
         known = found.get(function.kind)
@@ -146,14 +147,14 @@ def functions_of(kind: str) -> tuple[LayerFunction, LayerFunction] | None:
 
 
 def activations(node: Node) -> tuple[str, ...]:
-    """Return the tensors that a layer in Compass vocabulary reads, without its constants."""
+    """Return the names of the tensors that a layer of Compass's vocabulary reads, without its constants."""
     keys = node.extra.get(CONSTANTS)
     names = [name for name in node.inputs if name is not None]
     return tuple(names[: len(names) - len(keys)]) if isinstance(keys, tuple) else tuple(names)
 
 
 def plugin_layer(graph: Graph, node: Node, number: int, batch: int) -> PluginLayer | None:
-    """Return the layer in the form that its plugins see; None if no plugin has its type."""
+    """Return the layer in the form that its plugin sees; None if no plugin has its type."""
     functions = functions_of(node.op)
     if functions is None:
         return None
@@ -180,7 +181,8 @@ def _tensor(tensor: GraphTensor) -> PyTensor:
 
 
 def _reread(node: PyNode) -> PyNode:
-    """Return a quantized layer in the form read from its file: without the attributes and placeholders of its run."""
+    """Return a quantized layer as if it were read from its file: without the attributes and placeholders of a run."""
+    # what the integer forward gets must be what the file holds, and nothing that the float run left
     again = node.clone(node.name)
     again.placeholders, again.quantized = [], True
     for key, tensor in again.constants.items():

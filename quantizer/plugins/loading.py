@@ -1,4 +1,4 @@
-"""Loads one plugin: imports it, collects its registrations, and undoes everything if that fails."""
+"""Loads a plugin: imports it, collects its registrations, and undoes everything if that fails."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from quantizer.plugins.classes import CLASSES
 from quantizer.plugins.discovery import EntryPointSource, FileSource, Plugin, Source
 
 _LOADED: dict[str, Plugin] = {}
-"""Source -> its plugin: each is loaded once in a process."""
+"""Source -> its plugin. Each is loaded once per process."""
 LAYERS: list[LayerFunction] = []
-"""Layer functions of all loaded plugins, in the order of loading; `bridge.connect` gives them to operators."""
+"""Layer functions of all loaded plugins, in order of loading. `bridge.connect` gives them to operators."""
 _FOLDERS: set[Path] = set()
-"""Folders of the plugins' files: modules in them are compiled from their sources."""
+"""Folders of the plugins' files. Modules in them are compiled from their sources."""
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles a module from its source, whose digest a statement names. A compiled file next to it may differ."""
+    """Compiles a module from its source, whose digest a run records. A compiled file next to it may differ."""
 
     def get_code(self, _: str) -> CodeType:
         """Return the code of the source file."""
@@ -67,6 +67,7 @@ def _compile_from_source(folder: Path) -> None:
     _FOLDERS.add(folder)
     if _finder not in sys.path_hooks:
         sys.path_hooks.insert(0, _finder)
+    # Python remembers the finder of each folder: these must ask the new hook
     for known in [path for path in sys.path_importer_cache if Path(path).is_relative_to(folder)]:
         del sys.path_importer_cache[known]
 
@@ -81,6 +82,7 @@ def load(source: Source) -> Plugin:
 
 
 def _load(source: Source) -> Plugin:
+    # by identity, since a plugin may register an equal function again
     before = {id(entry) for entry in REGISTRY.all()}
     with _modules_restored(source), REGISTRY.loading(str(source)), CLASSES.transaction(), collecting() as found:
         module = _import_file(source) if isinstance(source, FileSource) else _import_entry_point(source)
@@ -151,6 +153,7 @@ def _import_file(source: FileSource) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
+    # another module has this name: both must stay importable
     if loaded is not None:
         name = f"{name}_{len(_LOADED)}"
     folder = str(path.parent.parent if path.name == "__init__.py" else path.parent)
@@ -160,6 +163,7 @@ def _import_file(source: FileSource) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    # only while the file loads, so that its folder hides no module of others
     sys.path.insert(0, folder)
     try:
         with answering():
@@ -172,7 +176,7 @@ def _import_file(source: FileSource) -> ModuleType:
 
 
 def place(err: BaseException, file: str) -> str:
-    """Return `file:line` of the last frame of *file* that *err* passed through; for a syntax error, its place."""
+    """Return `file:line` of the last frame of *file* that *err* passed through, or of a syntax error itself."""
     if isinstance(err, SyntaxError) and err.filename:
         return f"{shown_path(Path(err.filename))}:{err.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(err.__traceback__) if frame.filename == file]
@@ -191,7 +195,7 @@ def _foreign_place(err: BaseException) -> str:
 
 
 def explain(err: BaseException) -> str:
-    """Return the exception's type and text; for errors of this package only the text, which already is a sentence."""
+    """Return the exception's type and text, or only the text of our own errors, which is a sentence."""
     text = str(err).strip()
     if isinstance(err, PluginError) and text:
         return text

@@ -1,4 +1,4 @@
-"""Oracles: a public function of torch, numpy, scipy or onnx that judges a new operator instead of its reference."""
+"""Oracles: public functions of torch, numpy, scipy or onnx that judge the reference of a new operator."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
 
 HOLDERS = ("torch", "torch.nn.functional", "torch.special", "torch.linalg", "numpy", "numpy.linalg", "scipy.special")
-"""The modules whose functions may judge; their submodules may not."""
+"""The modules whose functions may be oracles; those of their submodules may not."""
 ONNX = "onnx"
 NONE = "none"
-"""The value of `oracle` in a spec whose summary says why no oracle exists."""
+"""The value of `oracle` in a spec for which none exists; its summary says why."""
 _REFUSED = (
     "load",
     "save",
@@ -37,14 +37,14 @@ _REFUSED = (
     "use",
     "init",
 )
-"""Prefixes of functions that read files, keep state or draw random numbers; these cannot judge."""
+"""Prefixes of functions that read files, keep state or draw random numbers, which cannot be oracles."""
 
 
 def oracle_function(spec: Spec) -> Callable[..., Tensor] | None:
     """Return a function with the signature of the operator's reference, or None without an oracle.
 
-    Operands reach the oracle in the spec's order, attributes under their names, in float64 where the operands are.
-    SpecError for a name outside the public functions of torch, numpy, scipy.special and the operators of onnx.
+    The oracle gets operands in the spec's order and in their own type, and attributes under their names. SpecError for
+    a name outside the public functions of torch, numpy and scipy.special and the operators of onnx.
     """
     if spec.oracle is None or spec.oracle == NONE:
         return None
@@ -78,12 +78,14 @@ def _resolved(name: str, op: str) -> Callable[..., Any]:
 
 def _torch(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
     result = function(*operands, **attrs)
+    # functions such as torch.max return values and indices
     return torch.as_tensor(result[0] if isinstance(result, tuple) else result)
 
 
 def _numpy(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
     with np.errstate(all="ignore"):
         result = function(*(values.numpy() for values in operands), **attrs)
+    # np.array: a numpy function may return a scalar
     return torch.from_numpy(np.array(result))
 
 

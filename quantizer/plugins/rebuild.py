@@ -1,4 +1,4 @@
-"""A quantized layer in the form read from its file: tensor fields, IR parameters and constants only."""
+"""Rebuilds a quantized layer as if it were read from its file: tensor fields, IR parameters and constants only."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ TABLES = (LUT, "exp", "inverse_root")
 
 
 def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, attrs: Mapping[str, Any]) -> PyNode:
-    """Return the quantized layer in the form read from its file: fields, parameters and constants only.
+    """Return the quantized layer as if it were read from its file.
 
-    *codes*: int64 operands in the operator's order. Numbers that a case changes (such as the channels of a tile) are
-    taken from *parameters*, the rest from the quantize function's result.
+    *codes*: int64 operands in the operator's order. Numbers that depend on the case, such as those of a tile's
+    channels, are taken from *parameters*, all others from the quantize function's result.
     """
     known: Any = parameters.extra.get(LAYER_ATTRS, {})
     operands = {name: held_codes(values) for name, values in codes.items()}
@@ -56,7 +56,7 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
 
 
 def _fill(node: PyNode, layer: Layer, biases: PyTensor, *, absorbs: bool, stored: bool) -> None:
-    """Add Compass's absorbed terms to bias codes; give missing biases the fields of the others."""
+    """Add the absorbed terms to bias codes, as in Compass, and give biases that were not stored the usual fields."""
     biases.betensor = held_codes(biases.betensor.long() + (absorbed(node, layer) if absorbs else 0))
     if not stored:
         biases.dtype, biases.qbits, biases.zerop, biases.qinvariant = bits2dtype(32, is_signed=True), 32, 0, False
@@ -64,7 +64,7 @@ def _fill(node: PyNode, layer: Layer, biases: PyTensor, *, absorbs: bool, stored
 
 
 def _read_back(key: str, stored: GraphTensor) -> PyTensor:
-    """Return a constant as it is read from a file: integers in the type that arithmetic needs."""
+    """Return a constant as it is read from a file, with integers in the type that arithmetic needs."""
     assert stored.data is not None
     dtype = from_ours(stored.dtype)
     tensor = PyTensor(key, stored.data.to(torch.int64) if not is_float(dtype) else stored.data, dtype)
@@ -73,7 +73,7 @@ def _read_back(key: str, stored: GraphTensor) -> PyTensor:
 
 
 def _bits(parameters: Parameters) -> dict[str, Any]:
-    """Return the attributes that follow from parameters that a rule outside the plugin provided."""
+    """Return the attributes that follow from parameters of a rule outside the plugin."""
     output = next(iter(parameters.outputs.values()))
     found: dict[str, Any] = {"q_bits_activation": output.dtype.bits, "lut_items_in_bits": 8}
     for constant in parameters.constants.values():
@@ -82,9 +82,10 @@ def _bits(parameters: Parameters) -> dict[str, Any]:
 
 
 def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
-    """Write multiplier, shift, factors and table of *parameters* under Compass's names, in the layer's form."""
+    """Write the multiplier, shift, factors and table of *parameters* under Compass's names, in the layer's form."""
     rescale = parameters.rescale
     own = LAYER_ATTRS in parameters.extra
+    # a rule outside the plugin knows nothing of Compass's keys
     if not own:
         put_attributes(node, layer, parameters)
     if rescale is not None and (rescale.variant == "area_multiplier" or (own and numbers_of(node, SCALE) is None)):
@@ -104,20 +105,22 @@ def _set_numbers(node: PyNode, layer: Layer, parameters: Parameters) -> None:
 
 
 def _put_each(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:
-    """Write a multiplier and a shift for each input: whole numbers times a power of two."""
+    """Write an integer multiplier and a shift for each input."""
     wanted = [Fraction(factor) * Fraction(float(mantissa)) / Fraction(2) ** int(shift) for factor in factors]
     node.params[f"{SCALE}_value"] = [number.numerator for number in wanted]
+    # floats are whole numbers over powers of two, so the denominator is 2**shift
     node.params[f"{SHIFT}_value"] = [number.denominator.bit_length() - 1 for number in wanted]
 
 
 def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor) -> None:
-    """Write the numbers of a sum: one, [m, k_a, k_b] (Eltwise, and a layer without any), or a pair for each input."""
+    """Write the numbers of a sum: m alone; [m, k_a, k_b], as in Eltwise; or a multiplier and a shift for each input."""
     given, shifts = numbers_of(node, SCALE), numbers_of(node, SHIFT)
     count, one = len(factors), all(factor == 1.0 for factor in factors)
     if one and (count == 1 if given is None else given.numel() == 1):
         numbers = mantissa.reshape(1)
     elif count > 1 and given is not None and shifts is not None and given.numel() == shifts.numel() == count:
         wanted = torch.tensor(factors, dtype=torch.float64) * mantissa
+        # equal in value: the plugin's own way to write them is kept
         if torch.equal(given * torch.exp2(-shifts), wanted * torch.exp2(-shift.double())):
             return
         numbers, shift = wanted, shift.expand(count)
@@ -128,9 +131,9 @@ def _put_sum(node: PyNode, factors: list[float], mantissa: Tensor, shift: Tensor
 
 
 def _put(node: PyNode, name: str, numbers: Tensor, *, listed: bool = False) -> None:
-    """Write numbers as `<name>_value` or as constant *name*, whichever the layer uses.
+    """Write numbers as parameter `<name>_value` or as constant *name*, whichever the layer uses.
 
-    Of the missing ones, a single number becomes a parameter; several become a constant or, with *listed*, a list.
+    If it uses neither, a single number becomes a parameter, and several become a constant or, with *listed*, a list.
     """
     key, given = f"{name}_value", numbers_of(node, name)
     flat = [int(v) if v == int(v) else v for v in numbers.reshape(-1).tolist()]

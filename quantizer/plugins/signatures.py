@@ -1,4 +1,4 @@
-"""Checks of a registered function against its operator's spec: its arguments, and the cases it does not support."""
+"""Checks a registered function against its operator's spec: its arguments, and its `unsupported` predicates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quantizer.ops import DECLARED_NAMES, Registration
 
 
 def check_declared(spec: Spec, entry: Registration) -> None:
-    """Refuse an `unsupported` predicate with a name that no case of the operator has."""
+    """Raise PluginError for an `unsupported` predicate with a name that no case of the operator has."""
     known = [*spec.dims, *spec.attrs, *DECLARED_NAMES]
     for predicate in entry.unsupported:
         for name in sorted(parse(predicate).names.difference(known)):
@@ -21,10 +21,11 @@ def check_declared(spec: Spec, entry: Registration) -> None:
 
 
 def check_signature(spec: Spec, entry: Registration) -> None:
-    """Refuse a reference or quantized function whose arguments are not the spec's inputs and attributes."""
+    """Raise PluginError if a function's arguments are not the spec's inputs and attributes."""
     if entry.kind not in ("reference", "quantized", "accumulate", "function"):
         return
     accepted = inspect.signature(entry.function).parameters
+    # **named takes whatever the spec names
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         return
     real = entry.kind in ("reference", "function")

@@ -1,4 +1,4 @@
-"""Measures the share of elements that a real engine and our functions of its platform compute equally."""
+"""Measures the share of elements on which a real engine and our functions of its platform agree."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Engine
 
 ELEMENTS = 20_000
-"""Elements of each population, at least."""
+"""The least number of elements of each population."""
 MOST = 2.0**120
-"""Results from here on, such as those of exp, may lie outside every range whose ends float32 holds."""
+"""Larger results, such as those of exp, may lie outside every range with float32 ends."""
 PATIENCE = 2_000
 """After this many refused cases in a row, a population is given up."""
 
@@ -46,7 +46,7 @@ class Agreement:
 
     @property
     def fraction(self) -> float:
-        """Share of elements that are equal; 1 only where all are."""
+        """The share of equal elements; 1 only if all are equal."""
         return self.exact / self.elements if self.elements else math.nan
 
 
@@ -59,7 +59,7 @@ def random_cases(target: Target) -> Iterator[Case]:
 
 
 def tied_cases(target: Target) -> Iterator[Case]:
-    """Yield cases under scales that are powers of two: solved ties of small codes, and codes over their whole range."""
+    """Yield cases under scales that are powers of two: alternately codes of the whole range, and solved ties."""
     for index in itertools.count():
         case = build_case(target, HashChoices(key(index, "tied", target.id), {"data": "ties", "tiles": "untiled"}))
         yield case if index % 2 else _whole_range(target, case)
@@ -76,6 +76,7 @@ def _whole_range(target: Target, case: Case) -> Case:
     if largest == 0.0 or not largest < MOST:
         return filled
     codes = 1 << (target.scheme.activation.bits - 1)
+    # one case in three holds all results; the others have half or a quarter of that range
     shift = case.data.seed % 3
     step = 2.0 ** (math.ceil(math.log2(largest / codes)) - shift)
     low, _ = range_of(target, step, 0)
@@ -111,6 +112,7 @@ def _add(found: Agreement, trial: Trial) -> None:
         found.errors.append(str(err))
         found.first = found.first or trial.case
         return
+    # another shape counts as different in every element
     away = np.abs(got - wanted) if got.shape == wanted.shape else np.full(wanted.shape, 1 << 31)
     found.exact += int(np.count_nonzero(away == 0))
     if away.any():

@@ -1,4 +1,4 @@
-"""The table of how far real engines and platforms agree, as the terminal and the documents show it."""
+"""The table of agreement between real engines and platforms, for the terminal and the documents."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MEASURED = ("random", "tied", "elements", "largest", "refused", "explained by")
 
 @dataclass(frozen=True)
 class Pairing:
-    """One engine on one target: the results of both populations, and the declared defects that concern it."""
+    """One engine on one target: the results of both populations, and the declared defects of the engine there."""
 
     engine: str
     version: str
     isa: str
-    """The level of instructions that the engine was limited to; says so if there was no limit."""
+    """The level of instructions to which the engine was limited, as a label, which also says if there was no limit."""
     target: Target
     random: Agreement
     tied: Agreement
@@ -36,13 +36,13 @@ class Pairing:
 
     @property
     def differs(self) -> bool:
-        """True if some element differs, the engine failed, or nothing could be compared."""
+        """Whether some element differs, the engine failed, or nothing could be compared."""
         both = (self.random, self.tied)
         return any(a.exact < a.elements or a.errors or not a.elements for a in both)
 
     @property
     def explained(self) -> bool:
-        """True if a declared defect of the engine explains the difference."""
+        """Whether a declared defect of the engine may explain the difference."""
         return bool(self.defects)
 
 
@@ -71,6 +71,7 @@ def percent(found: Agreement) -> str:
         return "none ran"
     if found.exact == found.elements:
         return "100 %"
+    # four places would round 99.99999 up to 100
     return f"{min(99.9999, 100 * found.fraction):.4f} %"
 
 
@@ -86,8 +87,8 @@ def summary(pairings: Sequence[Pairing]) -> str:
 def document(pairings: Sequence[Pairing], before: str = "") -> str:
     """Return the markdown document: the processor, a table for each engine, and every first case that differs.
 
-    Each instruction-set level at which an engine ran has its own columns. before: an older document. Engines that were
-    not measured now keep their part of it.
+    Each instruction-set level at which an engine ran has its own columns. *before*: an older document, from which
+    engines that were not measured now keep their part.
     """
     engines = list(dict.fromkeys((p.engine, p.version, p.target.platform.platform) for p in pairings))
     lines = [
@@ -130,7 +131,7 @@ def _markdown(rows: list[dict[str, str]]) -> list[str]:
 
 
 def _rows(pairings: Sequence[Pairing], levels: Sequence[str]) -> list[dict[str, str]]:
-    """Return a row for each target, with the results at each of *levels* in separate columns if there are several."""
+    """Return a row for each target; with several *levels*, the results at each level have their own columns."""
     found: dict[str, dict[str, str]] = {}
     for pairing in pairings:
         row = found.setdefault(pairing.target.id, {})
@@ -167,6 +168,7 @@ def _row(pairing: Pairing) -> dict[str, str]:
 def _explanation(pairing: Pairing) -> list[str]:
     """Return why a pairing is below 100 %, and the first case that differs."""
     target, both = pairing.target, (pairing.random, pairing.tied)
+    # any order of float32 operations is right there, so a difference of one code needs no explanation
     is_enclosed = target.platform.enclosing is not None and not any(a.largest > 1 or a.errors for a in both)
     if not pairing.differs or is_enclosed:
         return []

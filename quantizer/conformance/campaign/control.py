@@ -1,4 +1,4 @@
-"""Running a campaign: units go to any executor, results into the journal, failures are shrunk as they come."""
+"""Runs a campaign: units go to any executor, results into the journal, and failures are shrunk as they come."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class _Shrink:
-    """The task of finding the smallest case of a failure's earliest one."""
+    """The task of shrinking the earliest case of a failure."""
 
     cause: str
     unit: int
@@ -33,7 +33,7 @@ class _Shrink:
 
 Task = Unit | _Shrink
 Start = Callable[[], cf.Executor]
-"""Makes an executor. It is called again when the last executor broke."""
+"""Makes an executor. It is called again after the last executor broke."""
 
 
 def run_campaign(
@@ -47,8 +47,8 @@ def run_campaign(
 ) -> Totals:
     """Return the results of the campaign, including the journal's earlier ones.
 
-    seconds: no unit is started after this time. progress: called with the examples and causes so far, whenever a unit
-    ends.
+    *seconds*: no unit is started after this time. *progress*: called whenever a unit ends, with the numbers of examples
+    and causes so far.
     """
     totals = Totals()
     for entry in journal.entries():
@@ -66,7 +66,7 @@ def _silent(examples: int, failures: int) -> None:
 
 
 class _Run:
-    """The tasks under way of one campaign."""
+    """The running tasks of one campaign."""
 
     def __init__(
         self, plan: Plan, journal: Journal, totals: Totals, start: Start, progress: Callable[[int, int], None]
@@ -84,6 +84,7 @@ class _Run:
         waiting = self._waiting(deadline)
         try:
             while True:
+                # suspects run alone: if the executor breaks again, the task that broke it is known
                 while len(self._under_way) < (1 if self._suspects else ahead) and (task := self._next(waiting)):
                     self._submit(task)
                 if not self._under_way:
@@ -104,6 +105,7 @@ class _Run:
     def _next(self, waiting: Iterator[Unit]) -> Task | None:
         if self._suspects:
             return self._suspects[-1]
+        # units that failed go before new ones, so that the journal has no holes for long
         if self._again:
             return self._again.pop()
         busy = {task.cause for task in self._under_way.values() if isinstance(task, _Shrink)}
@@ -124,12 +126,14 @@ class _Run:
             self._under_way[future] = task
 
     def _take(self, future: cf.Future[str]) -> None:
+        # None: the future belonged to an executor that broke meanwhile
         task = self._under_way.pop(future, None)
         if task is None:
             return
         try:
             result = future.result()
         except cf.BrokenExecutor as err:
+            # it ran alone, so it broke the executor itself
             if task in self._suspects:
                 self._failed(task, err)
             self._broken([task])
@@ -150,7 +154,7 @@ class _Run:
         self._progress(self._totals.examples, len(self._totals.failures))
 
     def _failed(self, task: Task, err: Exception) -> None:
-        """Count an attempt; a task that keeps failing is recorded as a failure."""
+        """Count a failed attempt. After the last one, the task is recorded as a failure."""
         self._attempts[task] = self._attempts.get(task, 0) + 1
         if self._attempts[task] < ATTEMPTS:
             return
@@ -161,10 +165,7 @@ class _Run:
             self._keep(task, json.dumps({"shrunk": task.cause, "of": task.unit, "case": task.case}, sort_keys=True))
 
     def _broken(self, tasks: list[Task]) -> None:
-        """Replace an executor that a process broke.
-
-        The tasks that have not finished run one at a time, to find the one that broke the executor.
-        """
+        """Replace a broken executor. The unfinished tasks then run one at a time, to find the one that broke it."""
         suspects = [*tasks, *self._under_way.values(), *self._suspects]
         done = {task for task, count in self._attempts.items() if count >= ATTEMPTS}
         self._suspects = [task for task in dict.fromkeys(suspects) if task not in done]
@@ -179,7 +180,7 @@ class _Run:
 
 
 def store_failures(totals: Totals, folder: Path) -> list[Path]:
-    """Write a replay file for every cause of failure, its smallest case; return the paths."""
+    """Write a replay file with the smallest case of every cause of failure; return the paths."""
     written = []
     for failure in (totals.failures[cause] for cause in sorted(totals.failures) if totals.failures[cause].case):
         case = json.loads(failure.smallest or failure.case)

@@ -13,13 +13,13 @@ from quantizer.core.errors import CaseError
 from quantizer.core.reading import Readable, one_line
 
 JOURNALED = Readable("an entry of a journal", 1 << 40, CaseError, "Name another folder.")
-"""The lines of a journal are read one by one."""
+"""The reader of a journal's lines, one by one."""
 BINS = 20
 """The number of bins of a histogram of ratios from 0 to 1. One more bin counts larger ratios."""
 
 
 class Found(Struct, forbid_unknown_fields=True):
-    """One failing case of a unit; the case is empty if none could be built."""
+    """One failing case of a unit; *case* is empty if none could be built."""
 
     cause: str
     check: str

@@ -1,4 +1,4 @@
-"""The results of a campaign so far, one line each: finished work is never lost and never counted twice."""
+"""Stores the results of a campaign, one per line, so that finished work is neither lost nor counted twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_LINE = 1 << 24
 
 
 class Journal:
-    """The folder of one campaign; a line that a crash cut short is dropped when the folder is opened again."""
+    """The folder of one campaign. A line that a crash cut short is removed when the folder is opened again."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.folder = folder
@@ -38,10 +38,7 @@ class Journal:
         self._drop_torn_line()
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield the entries in the order in which they were written.
-
-        If a unit was written twice, only its first entry.
-        """
+        """Yield the entries in the order in which they were written; only the first of a unit that occurs twice."""
         if not self._path.exists():
             return
         seen: set[int] = set()
@@ -61,6 +58,7 @@ class Journal:
             with self._path.open("ab") as stream:
                 stream.write(line.encode() + b"\n")
                 stream.flush()
+                # without this, a crash of the machine could lose a unit that counts as finished
                 os.fsync(stream.fileno())
         except OSError as err:
             reason = (err.strerror or str(err)).lower()
@@ -80,6 +78,7 @@ class Journal:
             back = min(end, LARGEST_LINE)
             stream.seek(end - back)
             tail = stream.read(back)
+            # every whole line ends with a line feed; what follows the last one was cut short
             whole = tail.rfind(b"\n") + 1
             if whole < len(tail):
                 stream.truncate(end - back + whole)

@@ -28,12 +28,12 @@ UNIT = 4 * BATCH
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that decides which cases run; two runs of one plan run the same cases."""
+    """Everything that decides which cases run. Two runs of one plan run the same cases."""
 
     targets: tuple[str, ...]
     """Names of targets, `op-scheme-platform`."""
     examples: Count | None
-    """The number of units; None: until the time is over."""
+    """The number of data sets; None: until the time is over."""
     seed: int = 0
     engine: str = "builtin"
     specs: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Plan:
         )
 
     def units(self) -> Iterator[Unit]:
-        """Yield the units in order; targets alternate, so that each has had its share whenever the run stops."""
+        """Yield the units in order. Targets alternate, so that all have equal shares whenever the run stops."""
         if not self.targets:
             raise UnsupportedError("campaign: no target is left. Ask for less, or for others.")
         each, number = self._each(), 0
@@ -79,18 +79,16 @@ class Plan:
             number += 1
 
     def _each(self) -> int:
-        """Return the number of examples in a unit.
-
-        A multiple of the batch size, small enough that each target gets its share.
-        """
+        """Return the number of examples in a unit: whole batches, but few enough that each target gets a share."""
         if self.examples is None:
             return UNIT
+        # examples per target in batches, rounded up
         return min(UNIT, BATCH * -(-self.examples // (BATCH * len(self.targets))))
 
 
 @dataclass(frozen=True)
 class Unit:
-    """Some examples of one target; its number decides its cases."""
+    """Some examples of one target. The unit's number decides its cases."""
 
     number: int
     target: str

@@ -15,7 +15,7 @@ from quantizer.conformance.campaign.plan import Plan
 
 @dataclass
 class Failure:
-    """Failures of one cause: how many, the earliest one, and its smallest case once that is known."""
+    """The failures of one cause: their number, the earliest one, and its smallest case once that is known."""
 
     check: str
     count: int
@@ -27,7 +27,7 @@ class Failure:
 
     @property
     def is_shrunk(self) -> bool:
-        """True if the smallest case was shrunk from the earliest failure, or if there is no case."""
+        """Whether the smallest case was shrunk from the earliest failure, or there is no case to shrink."""
         return self.shrunk_unit == self.unit or not self.case
 
 
@@ -49,6 +49,7 @@ class Totals:
             if known is not None:
                 known.smallest, known.shrunk_unit = entry["case"], entry["of"]
             return
+        # a unit whose worker was given up may have finished after all
         if entry["unit"] in self.units:
             return
         self.units.add(entry["unit"])
@@ -69,6 +70,7 @@ class Totals:
             self.failures[found["cause"]] = Failure(found["check"], 1, unit, found["finding"], found["case"])
             return
         known.count += 1
+        # the earliest unit gives the case, so that the record does not depend on the order of units
         if unit < known.unit:
             known.unit, known.finding, known.case = unit, found["finding"], found["case"]
 
@@ -102,7 +104,7 @@ class Totals:
 
 
 def markdown(record: dict[str, Any]) -> str:
-    """Return the record as a document: one table, a row for each operator, a histogram for each check."""
+    """Return the record as a document: a table with a row for each operator and a histogram for each check."""
     checks = sorted({check for own in record["histograms"].values() for check in own})
     rows = [
         [op, f"{max(sum(s.values()) for s in record['checks'][op].values()):,}"]
@@ -131,5 +133,6 @@ def markdown(record: dict[str, Any]) -> str:
 def _spark(bins: list[int] | None) -> str:
     if bins is None:
         return ""
+    # twenty bins become ten steps; the last bin, of ratios above 1, is not shown: those are alarms
     pairs = [a + b for a, b in zip(bins[:-1:2], bins[1::2], strict=True)]
     return "`" + "".join("." if n == 0 else str(min(9, 1 + (n.bit_length() - 1) // 2)) for n in pairs) + "`"

@@ -1,4 +1,4 @@
-"""Work of a campaign's worker: run one unit, or shrink one failure. Arguments and results are strings."""
+"""The work of a campaign's worker: it runs a unit or shrinks a failure. Arguments and results are strings."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def run_unit(plan: str, number: int, target: str, examples: int) -> str:
                 left -= len(cases[-1].data.sets)
         trials = [Trial(where, case, session.engine) for case in cases]
         ask_ahead(trials)
+        # the cases of a structure run in one call first, which must give the same results as separate calls
         for one, verdict in run_together(trials):
             found.add(one.case, [verdict], again=True)
         for one in trials:
@@ -92,7 +93,8 @@ class Tally:
     def add(self, case: Case, verdicts: list[Verdict], *, again: bool = False) -> None:
         """Count the verdicts of one case once for each of its data sets; histograms take only its worst ratio.
 
-        again: the case is a part of a stack that was counted, or the stack itself, for failures that no part shows.
+        *again*: whether the case is a part of a stack that was counted, or the stack itself, for failures that no part
+        shows.
         """
         sets = len(case.data.sets)
         self._content["examples"] += 0 if again else sets
@@ -103,6 +105,7 @@ class Tally:
             statuses[verdict.status] = statuses.get(verdict.status, 0) + sets
             if verdict.status in ("pass", "mistrusted"):
                 bins = self._histograms.setdefault(verdict.check, [0] * (BINS + 1))
+                # a ratio of exactly 1 is inside the bound and belongs to the last of the BINS bins
                 bins[min(BINS, int(verdict.ratio * BINS)) if verdict.ratio < 1 else BINS - (verdict.ratio == 1)] += 1
         first = next((v for v in verdicts if v.failing), None)
         if first is not None:
@@ -128,11 +131,12 @@ class Tally:
 
 
 def cause(case: Case, verdict: Verdict) -> str:
-    """Return the key that failures of one cause share: operator, platform, check, and the error or the wrong tensor."""
+    """Return the key of a failure's cause: operator, platform, check, and the error or the wrong tensor."""
     how = verdict.worst.tensor if verdict.worst is not None else verdict.reason
     return f"{case.op} {case.platform} {verdict.check}: {how}"
 
 
+# a worker gets many units of one plan
 @functools.lru_cache(maxsize=2)
 def _opened(plan: str) -> tuple[Session, dict[str, Target]]:
     options = Plan.from_json(plan, "campaign").options()

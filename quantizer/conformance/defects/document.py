@@ -1,4 +1,4 @@
-"""docs/defects.md: every declared defect of a real system, with its smallest case."""
+"""Writes docs/defects.md: every declared defect of a real system, with its smallest case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quantizer.runtime.engines.pins import instruction_sets, pins_of
 
 
 def defects_document(library: Library) -> str:
-    """Return markdown; CaseError for a stored case that cannot be read."""
+    """Return the page in markdown; CaseError for a stored case that cannot be read."""
     lines = [
         "# Known defects of real systems",
         "",
@@ -64,7 +64,7 @@ def _entry(platform: Platform, defect: Defect) -> list[str]:
 
 
 def _graph_entry(defect: GraphDefect) -> list[str]:
-    """Return the entry of a defect that shows where nodes are fused."""
+    """Return the entry of a defect that shows only where nodes are fused."""
     script = [f"* script: [{defect.script}](../examples/gallery/{defect.script})"] if defect.script else []
     return [
         f"### {defect.id}",
@@ -97,13 +97,14 @@ def levels_of(defect: Defect) -> tuple[str, ...]:
 
 
 def _option(defect: Defect) -> str:
-    """Return the option that holds the engine to a level which shows *defect*, where the default one does not."""
+    """Return the option that limits the engine to a level that shows *defect*; empty if the default level does."""
     held = levels_of(defect)
     return f" --op-isa={held[0]}" if held and DEFAULT not in held else ""
 
 
 def _processors(defect: Defect) -> str:
     backend = (defect.engine or "").partition(":")[0]
+    # for an engine with levels, the processor's sets are said by the levels that a user can select
     if pins_of(backend).pins and (defect.needs or defect.lacks):
         held = levels_of(defect)
         where = (

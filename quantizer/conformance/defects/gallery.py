@@ -1,7 +1,7 @@
-"""Makes the page of declared defects of real systems, ranked, each with its stand-alone script.
+"""Writes the ranked page of declared defects of real systems, each with its stand-alone script.
 
-Entries with one root are one row, because the page counts causes, not cases. The outcome of the scripts' last run is
-recorded beside them.
+Entries with the same root share a row, because the page counts causes, not cases. The outcomes of the scripts' last
+run are stored next to them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCRIPTS, PAGE = Path("examples/gallery"), Path("docs/gallery.md")
 OUTCOMES = SCRIPTS / "outcomes.json"
 BASELINES = Path("reports/baselines")
 RUNS = SCRIPTS / "runs.json"
-"""How many cases one gate run of a guest has, by engine; it has no baseline."""
+"""The number of cases in a gate run of each guest engine, which has no baseline."""
 PATIENCE = 120.0
 """The time limit of one script, in seconds."""
 DESIGN: Severity = "design"
@@ -54,7 +54,7 @@ _RUNS = Readable("numbers of cases", 1 << 16, QuantizerError)
 
 @dataclass(frozen=True)
 class Entry:
-    """A declared defect, its smallest case, and its script; empty if no engine runs it."""
+    """A declared defect, its smallest case, and its script, which is empty if no engine runs the case."""
 
     platform: Platform
     defect: Defect
@@ -66,28 +66,28 @@ class Entry:
 
     @property
     def root(self) -> str:
-        """The name of its cause."""
+        """The name of the defect's cause."""
         return self.defect.root or f"{self.platform.platform}/{self.defect.id}"
 
     @property
     def size(self) -> int:
-        """Elements of all operands of the case."""
+        """The number of elements of all operands of the case."""
         return sum(math.prod(shape) for shape in self.case.shapes.values())
 
     @property
     def key(self) -> str:
-        """The key of its recorded outcome: engine, platform and case. The name of the entry is not part of it."""
+        """The key of its recorded outcome: engine, platform and case, but not the entry's name, which may change."""
         digest = hashlib.sha256(json.dumps(self.case.to_dict(), sort_keys=True).encode()).hexdigest()
         return f"{self.defect.engine or self.engine} on {self.platform.platform}, case {digest[:12]}"
 
     @property
     def name(self) -> str:
-        """The name of its script."""
+        """The file name of its script."""
         return file_name(self.platform, self.defect)
 
 
 def entries(session: Session) -> list[Entry]:
-    """Return every declared defect, the worst first, then the smallest case."""
+    """Return every declared defect: by severity, the worst first, then by the size of the case."""
     found = []
     for platform in session.library.platforms.values():
         for defect in platform.defects:
@@ -105,7 +105,7 @@ def entries(session: Session) -> list[Entry]:
 
 
 def files(session: Session, root: Path) -> dict[Path, str]:
-    """Return the page and the scripts under their paths; outcomes are read from *root*."""
+    """Return path -> content of the page and of the scripts; outcomes are read from *root*."""
     known = entries(session)
     outcomes = read_outcomes(root / OUTCOMES)
     text = page(known, outcomes, cases_of_runs(root))
@@ -113,7 +113,7 @@ def files(session: Session, root: Path) -> dict[Path, str]:
 
 
 def cases_of_runs(root: Path) -> dict[str, int]:
-    """Return the number of cases of one gate run of each engine that has a baseline in *root*, or a recorded run."""
+    """Return engine -> number of cases in a gate run, for engines with a baseline in *root* or a recorded run."""
     known = engines()
     paths = sorted((root / BASELINES).glob("*.jsonl"))
     found = {path.stem: sum(record.cases for record in read_run(path)) for path in paths if path.stem in known}
@@ -131,7 +131,7 @@ def read_runs(path: Path) -> dict[str, int]:
 
 
 def with_runs(before: Mapping[str, int], folders: Iterable[Path]) -> dict[str, int]:
-    """Return *before* with the numbers of cases of the whole gate runs in *folders*; IncompleteRunError for others."""
+    """Return *before* with the numbers of cases of the whole runs in *folders*; IncompleteRunError for other runs."""
     found = dict(before)
     for folder in folders:
         records, facts = read_complete_run(folder)
@@ -140,7 +140,10 @@ def with_runs(before: Mapping[str, int], folders: Iterable[Path]) -> dict[str, i
 
 
 def yields(known: Iterable[Entry], cases: Mapping[str, int]) -> str:
-    """Return how many causes a gate run shows per million cases; one digit, as a run has some cases more every week."""
+    """Return the number of causes that a gate run shows per million cases.
+
+    It has one significant digit, because the number of cases in a run grows slowly all the time.
+    """
     causes = {
         name: len({e.root for e in known if e.engine.partition(":")[0] == name and e.defect.severity != DESIGN})
         for name in cases
@@ -158,7 +161,7 @@ def page(
 ) -> str:
     """Return the gallery in markdown: defects by severity, each with its script and its output (*outcomes*).
 
-    cases: how many one run of an engine has.
+    *cases*: engine -> number of cases in a run.
     """
     shown = [entry for entry in known if entry.script]
     roots = {severity: _grouped(e for e in shown if e.defect.severity == severity) for severity in SEVERITIES}
@@ -196,7 +199,7 @@ def page(
 
 
 def _in_graphs() -> list[str]:
-    """Return the table of defects that show where an engine fuses nodes of a graph, the worst first."""
+    """Return the table of defects that show only where an engine fuses nodes of a graph, the worst first."""
     ranks = {severity: rank for rank, severity in enumerate(SEVERITIES)}
     found = [defect for platform in load_library().platforms.values() for defect in platform.graph_defects]
     rows = [
@@ -242,6 +245,7 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
     names = dict.fromkeys(_engine_and_versions(entry) for entry in group)
     # words instead of the file name, because a long name does not wrap and makes the table too wide
     scripts = ", ".join(f"[{_words(e.name)}](../{SCRIPTS}/{e.name})" for e in group)
+    # the entry that explains the cause speaks for its group
     told = next((entry.defect for entry in group if entry.defect.cause), first.defect)
     seen = _also_seen(told, [entry.defect for entry in group])
     what = f"{in_markdown(told.reason)}.{seen}{cause}{upstream}".replace("..", ".").replace("|", "\\|")
@@ -250,7 +254,7 @@ def _row(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> s
 
 
 def _also_seen(told: Defect, defects: Iterable[Defect]) -> str:
-    """Return a sentence with the operators that others of one cause have and the entry whose text is shown has not."""
+    """Return a sentence with further operators in which the same cause shows; empty if there are none."""
     if told.ops is None:
         return ""
     others = sorted({op for defect in defects for op in defect.ops or ()} - {*told.ops})
@@ -267,7 +271,7 @@ def _engine_and_versions(entry: Entry) -> str:
 
 
 def _outcome(group: Sequence[Entry], outcomes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the result of the smallest differing case in the last run of the scripts."""
+    """Return what the last run of the group's scripts gave: the first case that differs, the smallest first."""
     known = [outcomes[e.key] for e in group if e.key in outcomes]
     for found in known:
         if found["outcome"] != "agrees":
@@ -282,7 +286,7 @@ def _short(address: str) -> str:
 
 
 def _without_engine(known: Sequence[Entry]) -> list[str]:
-    """Return the entries of systems that are not an engine here: each has its stored case."""
+    """Return the table of defects whose systems are not engines here."""
     left = [entry for entry in known if not entry.script]
     if not left:
         return []
@@ -317,11 +321,9 @@ def read_outcomes(path: Path) -> dict[str, dict[str, str]]:
 def recorded(
     known: Sequence[Entry], before: Mapping[str, Mapping[str, str]], *, missing: bool = False
 ) -> dict[str, Mapping[str, str]]:
-    """Run every script whose engine is installed here.
+    """Run every script whose engine is installed here, and return all outcomes by key.
 
-    Return outcomes by key; the other scripts keep their outcomes from *before*.
-
-    missing: only scripts that have no outcome yet.
+    The other scripts keep their outcomes from *before*. *missing*: run only scripts that have no outcome yet.
     """
     found = {entry.key: before[entry.key] for entry in known if entry.key in before}
     for entry in known:
@@ -333,13 +335,14 @@ def recorded(
 
 
 def outcome_of(script: str, python: str) -> dict[str, str]:
-    """Run *script* in a place where this package cannot be imported; return its output.
+    """Run *script* in a folder where this package cannot be imported; return its output.
 
-    python: an interpreter that has the engine. QuantizerError if the script prints nothing.
+    *python*: an interpreter that has the engine. QuantizerError if the script prints nothing.
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "script.py"
         path.write_text(script, encoding="utf-8")
+        # -I: neither the current folder nor variables such as PYTHONPATH are read
         done = subprocess.run(  # noqa: S603 - a script that was just written
             [python, "-I", str(path)], capture_output=True, text=True, check=False, timeout=PATIENCE, cwd=folder
         )

@@ -1,10 +1,8 @@
-"""A stored case as a stand-alone script that uses the engine's own API and numpy, but nothing of this package.
+"""Writes a stored case as a stand-alone script of the engine's own API and numpy, without this package.
 
-It can be attached to a bug report as it is.
-
-The script computes the expected codes first: sums of centred codes in int64, scales in float64, one rounding. It then
-runs the engine and compares. Where the expected codes depend on more than that (a table, two roundings), the script
-lists them with their origin.
+The script can be attached to a bug report as it is. It computes the expected codes first: sums of centred codes in
+int64, scales in float64, one rounding. Then it runs the engine and compares. If the expected codes depend on more than
+that, such as a table or two roundings, the script lists them with their origin.
 """
 
 from __future__ import annotations
@@ -37,11 +35,11 @@ from quantizer.runtime.engines.scripts import (
 )
 
 NEAREST = 0.5 + 1e-3
-"""A code that is more steps than this away from the exact result is wrong under any rounding."""
+"""A code that is further than this from the exact result, in steps, is wrong under any rounding."""
 SHOWN = 16
 """The largest number of elements that a script prints."""
 TRIES = 20
-"""The number of runs that look for a result that changes from run to run."""
+"""The most runs in which a script looks for a result that changes from run to run."""
 ROUNDINGS: Mapping[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {
     "np.rint(steps) + z_y": lambda steps, zero: np.rint(steps) + zero,
     "np.rint(steps + z_y)": lambda steps, zero: np.rint(steps + zero),
@@ -50,7 +48,7 @@ ROUNDINGS: Mapping[str, Callable[[NDArray[Any], int], NDArray[Any]]] = {
     ),
     "np.floor(steps + 0.5) + z_y": lambda steps, zero: np.floor(steps + 0.5) + zero,
 }
-"""Text of a rounding -> the same as a function."""
+"""A rounding as text in a script -> the same rounding as a function."""
 AWAY = "np.sign(steps) * np.floor(np.abs(steps) + 0.5) + z_y"
 NOWHERE = "np.rint(steps) + z_y"
 
@@ -63,7 +61,7 @@ class Told:
     lines: tuple[str, ...] = ()
     severity: str | None = None
     declared: bool = False
-    """Whether our functions of the platform have the defect too."""
+    """Whether our functions of the platform have the defect, too."""
     unstable: bool = False
     environment: Mapping[str, str] | None = None
     """Variables that select the kernels, set before the engine is imported."""
@@ -71,7 +69,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Expected:
-    """Lines that set `expected`, the text that says which elements are wrong once `got` is there, and the codes."""
+    """The lines that set `expected`, the expression of wrong elements in terms of `got`, and the expected codes."""
 
     lines: tuple[str, ...]
     wrong: str
@@ -81,7 +79,7 @@ class Expected:
 def repro(trial: Trial, lowering: str, variant: str, writer: str, told: Told) -> str:
     """Return the script of *trial*, which runs on the built-in engine.
 
-    lowering: the module that lowers to the form; writer: `module:function`, a `Writer`. Raises UnsupportedError, or
+    *lowering*: the module that lowers to the form. *writer*: `module:function`, a `Writer`. Raises UnsupportedError, or
     RefusedError for a case that the form cannot hold.
     """
     form = load_lowering(lowering)
@@ -132,7 +130,7 @@ def _quoted(text: str) -> str:
 
 
 def _operand(trial: Trial, name: str, fed: Array | None) -> Array:
-    """Return the codes of an operand in the type that a model takes them in."""
+    """Return the codes of an operand in the type in which a model takes them."""
     values: Array = trial.codes[name].numpy()
     if fed is not None and fed.dtype != np.float32:
         return values.astype(fed.dtype)
@@ -156,7 +154,7 @@ def _operands(trial: Trial, known: Mapping[str, Array]) -> list[str]:
 
 
 def _scales(values: Array) -> str:
-    """Return float64 numbers: scales are float32, and a script multiplies them exactly."""
+    """Return scales as float64 text: they are float32 numbers, whose products float64 holds exactly."""
     doubles = values.astype(np.float64)
     return repr(float(doubles)) if doubles.ndim == 0 else f"np.array({doubles.tolist()})"
 
@@ -177,18 +175,22 @@ def expected_codes(trial: Trial, told: Told) -> Expected:
     lines = formula(trial)
     far = bool((np.abs(own - np.clip(steps + zero, y.qmin, y.qmax)) > NEAREST).any())
     rule = AWAY if trial.target.platform.rounding == "half_away" else NOWHERE
+    # the expected codes cannot come from our functions, which have the defect, too
     if told.declared and not far:
         return _of_another_run(trial, own, lines, rounded)
+    # the rounding that gives our codes: the script then states a formula instead of a list of numbers
     right = next((text for text, codes in rounded.items() if not told.declared and (codes == own).all()), rule)
     exact = told.severity not in ("memory", "wrong") and not told.declared
+    # no formula gives these codes, or there is none
     if (exact and (rounded[right] != own).any()) or lines is None:
         return _numbers(own if exact else rounded[right], _origin(trial))
+    # a wrong result is further off than any rounding, so a script need not choose between roundings
     wrong = "got != expected" if exact else f"np.abs(got - np.clip(steps + z_y, {y.qmin}, {y.qmax})) > {NEAREST}"
     return Expected((*_stated(trial, lines, right),), wrong, rounded[right])
 
 
 def _of_another_run(trial: Trial, own: Array, lines: Sequence[str] | None, rounded: Mapping[str, Array]) -> Expected:
-    """Return the kernel's result for a case in parts; for a case without parts, the declared rounding."""
+    """Return as expected what the kernel gives for the case in parts; without parts, the declared rounding."""
     if trial.case.tiles.sizes:
         codes = stitched(trial, planned(trial, trial.case.tiles))
         if (codes != own).any():
@@ -251,7 +253,7 @@ def _run(source: Source, arranged: str, expected: Expected, told: Told) -> list[
 
 
 def _arranged(lowered: Lowered, shape: tuple[int, ...]) -> str:
-    """Return how `got` becomes the operator's result. This is found by passing element indices through the lowering."""
+    """Return the expression that turns `got` into the operator's result, found by lowering numbered elements."""
     places = np.arange(int(np.prod(shape)), dtype=np.int64)
     texts = {
         "got": shape,
@@ -270,6 +272,7 @@ def _arranged(lowered: Lowered, shape: tuple[int, ...]) -> str:
             continue
         if np.array_equal(found, places.reshape(shape)):
             return "got" if candidate == shape else f"got.reshape({list(shape)})"
+        # the usual layouts have an expression; any other is a list of places
         if len(shape) > 1 and np.array_equal(found, np.moveaxis(sent, -1, 1)):
             return "np.moveaxis(got, -1, 1)"
         return f"got.ravel()[{array_text(found)}]"

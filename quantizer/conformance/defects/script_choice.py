@@ -1,4 +1,4 @@
-"""Chooses engine and form of a stand-alone script of a stored case, and the text about a declared defect."""
+"""Chooses the engine and form of a stored case's stand-alone script, and the text about a declared defect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quantizer.core.wording import suggestion
 from quantizer.runtime.engines.pins import pins_of, variables
 
 TITLE = 110
-"""The number of characters of the reason in the first line of a script."""
+"""The most characters of a reason that is a script's first line."""
 
 
 def script_of_defect(session: Session, platform: Platform, defect: Defect) -> str:
@@ -52,9 +52,8 @@ def script_of_defect(session: Session, platform: Platform, defect: Defect) -> st
 def script_of_case(session: Session, replay: Replay, form: str = "", engine: str = "") -> str:
     """Return the script of any stored case.
 
-    form: one of `script_forms`; engine: as `--op-engine` takes it, `name` or `name:variant`.
-
-    Without both, the engine that computes the platform of the case runs it.
+    *form*: one of `script_forms`. *engine*: `name` or `name:variant`, as in `--op-engine`. Without both, the engine
+    that computes the platform of the case runs it.
     """
     entry, lowering, variant = _chosen(replay.case.platform, form, engine)
     reason = " ".join(replay.reason.split()) or f"{replay.case.op} on {entry.name}: a case that failed"
@@ -64,7 +63,7 @@ def script_of_case(session: Session, replay: Replay, form: str = "", engine: str
 
 
 def find_defect(library: Library, name: str) -> tuple[Platform, Defect]:
-    """Return the defect called *name*, `id` or `platform/id`; UnsupportedError if unknown or not unique."""
+    """Return the defect with the name `id` or `platform/id`; UnsupportedError if it is unknown or not unique."""
     place, _, plain = name.rpartition("/")
     known = [(p, d) for p in library.platforms.values() for d in p.defects if place in ("", p.platform)]
     found = [(p, d) for p, d in known if d.id == plain]
@@ -91,6 +90,7 @@ def engine_of(platform: Platform, defect: Defect) -> Engine:
 
 def of_root(library: Library, defect: Defect) -> tuple[str, tuple[str, ...]]:
     """Return the cause and upstream addresses of *defect*, or of the first defect with its root if it has none."""
+    # a cause is written once, at one of the defects that share it
     alike = [d for p in library.platforms.values() for d in p.defects if d.root and d.root == defect.root]
     said = next((d for d in (defect, *alike) if d.cause), defect).cause
     links = next((d for d in (defect, *alike) if d.upstream), defect).upstream
@@ -118,6 +118,7 @@ def environment(defect: Defect, backend: str) -> Mapping[str, str]:
     if levels := levels_of(defect):
         return variables(backend, DEFAULT if DEFAULT in levels else levels[0])
     found = {}
+    # no level of --op-isa shows the defect: a single library is limited by its own variable
     for named in defect.lacks:
         library, _, lacking = named.rpartition(".")
         for pin in (pin for pin in pins_of(backend).pins if pin.library == library):
@@ -144,7 +145,7 @@ def _first(entry: Engine) -> str:
 
 
 def _home(platform: str) -> Engine:
-    """Return the engine that computes *platform* by itself; UnsupportedError if none can be installed."""
+    """Return the engine whose own platform *platform* is; UnsupportedError if there is none."""
     found = [entry for entry in engines().values() if platform in entry.variant_of_platform and not entry.guest]
     if not found:
         raise UnsupportedError(
@@ -176,6 +177,7 @@ def _chosen(platform: str, form: str, engine: str) -> tuple[Engine, str, str]:
         raise UnsupportedError(f"--form={form}: engine {entry.name} runs {entry.form}. Leave out one of the two.")
     at_home = platform in entry.variant_of_platform
     shared = next((f for f in SHARED_FORMS if f.partition("-")[0] == entry.form.partition("-")[0]), entry.form)
+    # a case of another platform is written in the form that all engines of the family read
     lowering = forms()[entry.form if at_home else shared]
     return _scripted(entry), lowering, variant or entry.variant_of_platform.get(platform) or _first(entry)
 

@@ -1,8 +1,8 @@
-"""Computes an operator in a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
+"""Writes an operator as a few lines of numpy for a stand-alone script: sums in int64, the rest in float64.
 
-The lines read codes by the names of operands, `s_<name>` and `z_<name>` for scales and zero points, and end with
-`real`, the value of the output before its activation. A convolution is the sum over a view of windows, so that no
-library's kernel is behind it.
+The lines read codes by the names of operands, scales as `s_<name>` and zero points as `z_<name>`. They end with `real`,
+the value of the output before its activation. A convolution is a sum over a view of windows, so that it depends on no
+library's kernel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from quantizer.conformance.trials.trial import Trial
 
 SPACE, TAPS = "yxv", "ijl"
-"""Letters of an einsum: places of the output, places of the kernel."""
+"""Letters of an einsum: axes of the output, axes of the kernel."""
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "depthwise_conv2d")
 ELEMENTS: Mapping[str, str] = {
     "add": "A + B",
@@ -44,11 +44,11 @@ ELEMENTS: Mapping[str, str] = {
     "global_max_pool2d": "X.max((2, 3), keepdims=True)",
     "mish": "X * np.tanh(np.logaddexp(0, X))",
 }
-"""Operator -> formula of its value from the real values of its operands, which are capital letters."""
+"""Operator -> formula of its value; capital letters are the real values of its operands."""
 
 
 def formula(trial: Trial) -> list[str] | None:
-    """Return the lines; None for an operator or case that needs more than a few lines."""
+    """Return the lines of a case; None for an operator or a case that needs more than a few lines."""
     op, attrs = trial.spec.op, dict(trial.case.attrs)
     if op in CONVOLUTIONS:
         return _convolution(trial)
@@ -64,7 +64,7 @@ def _values(trial: Trial) -> list[str]:
 
 
 def _bias(trial: Trial, rank: int) -> str:
-    """Return the term of the bias, its channels along the second axis of *rank*."""
+    """Return the term of the bias, with its channels along the second axis and *rank* axes after it."""
     if "bias" not in trial.codes:
         return ""
     along = "" if rank == 0 else f".reshape([1, -1{', 1' * rank}])"
@@ -72,7 +72,7 @@ def _bias(trial: Trial, rank: int) -> str:
 
 
 def _scale(trial: Trial, rank: int, groups: int = 1) -> str:
-    """Return the scale of a sum, per channel or for all; *groups*: the groups whose channels share scales."""
+    """Return the scale of a sum, per channel or for all; *groups*: the number of groups that share scales."""
     if not trial.qparams("weight").scale.dim():
         return "s_x * s_weight"
     scales = f"np.tile(s_weight, {groups})" if groups > 1 else "s_weight"
@@ -85,7 +85,7 @@ def _pairs(padding: Sequence[int]) -> str:
 
 
 def _windows(name: str, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> str:
-    """Return the view of all windows: their places, then the places in each."""
+    """Return the view of all windows: first the axes of their positions, then the axes inside each window."""
     spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
     axes = tuple(range(2, 2 + len(spans)))
     steps = ", ".join([*(f"::{s}" for s in stride), *(f"::{d}" for d in dilation)])
@@ -104,6 +104,7 @@ def _convolution(trial: Trial) -> list[str]:
         centred = f"np.pad({centred}, {_pairs(attrs['padding'])})"
     if groups == 1 and set(kernel) == set(attrs["stride"]) == {1}:
         summed = f'sums = np.einsum("nc{space},kc{taps}->nk{space}", X, W)'
+        # the image is [n, c, y, x], the weight [k, c, 1, 1]
         return [f"X, W = {centred}, {weights}", summed, real]
     view = [f"X = {centred}", f"windows = {_windows('X', kernel, attrs['stride'], attrs['dilation'])}"]
     if groups == 1:
@@ -120,7 +121,7 @@ def _convolution(trial: Trial) -> list[str]:
 
 
 def _less_zero(trial: Trial, rank: int) -> str:
-    """Return the subtraction of the weights' zero point, shaped for *rank* axes after its own; empty for 0."""
+    """Return the subtraction of the weights' zero point, with *rank* axes after the channels; empty for 0."""
     zero = trial.qparams("weight").zero_point
     if not zero.any():
         return ""
@@ -133,12 +134,14 @@ def _transposed(trial: Trial, attrs: Mapping[str, Any]) -> list[str] | None:
     n, _, *sizes = trial.codes["x"].shape
     out, _, *kernel = trial.codes["weight"].shape
     steps, spread, extra, groups = attrs["stride"], attrs["dilation"], attrs["output_padding"], attrs["groups"]
+    # sizes of the output before padding is cut off
     full = [
         (size - 1) * s + d * (k - 1) + 1 + e
         for size, s, d, k, e in zip(sizes, steps, spread, kernel, extra, strict=True)
     ]
     before, after = attrs["padding"][:2], attrs["padding"][2:]
     kept = ", ".join(f"{low}:{size - high}" for low, high, size in zip(before, after, full, strict=True))
+    # kernel element (i, j) reaches every stride-th output, beginning at its dilated place
     reached = ", ".join(
         f"{t} * {d} : {t} * {d} + {(size - 1) * s + 1} : {s}"
         for t, d, s, size in zip("ij", spread, steps, sizes, strict=True)

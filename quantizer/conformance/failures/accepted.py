@@ -1,4 +1,4 @@
-"""Readings under which a failing case of a plugin would pass. The owner of the run may accept one of them."""
+"""Finds readings under which a failing case of a plugin would pass. The owner of the run may accept one of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN
 
 OF_READINGS = ("parameters", "arithmetic", "accuracy")
-"""The checks whose verdict depends on the reading."""
+"""The checks whose verdicts depend on the reading."""
 
 
 def reading_lines(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
@@ -42,6 +42,7 @@ def _accepting(trial: Trial) -> Iterator[str]:
 
 def _under(trial: Trial, reading: str) -> Trial:
     """Return *trial* as if the owner of the run had chosen *reading*."""
+    # a shallow copy keeps codes and results, so that the function does not run again
     spec, other = trial.target.spec, copy.copy(trial)
     chosen = {**spec.readings, trial.target.platform.platform: reading}
     other.target = replace(trial.target, spec=spec.model_copy(update={"readings": chosen}))

@@ -1,4 +1,4 @@
-"""Shows one output element in a failure: operands in its window, provided numbers, terms of its accumulator."""
+"""Shows one output element of a failure: the operands in its window, provided numbers, and its accumulator's terms."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from quantizer.tiling.windows import Box, needed, slices
 MAX_SHOWN = 12
 """The largest number of values of an operand, or terms of a sum, that a failure prints."""
 MAX_CALLS = 1024
-"""The largest number of calls of a plugin's reference for the terms of one sum. A shrunk case rarely needs more than
-ten."""
+"""The most calls of a plugin's reference for the terms of one sum. A shrunk case rarely needs more than ten."""
 SUMS = ("linear", "bilinear", "mean")
-"""Error models of operators whose reference, on centred codes, is the accumulator."""
+"""Error models of operators whose reference gives the accumulator when it runs on centred codes."""
 
 
 def element_lines(trial: Trial, index: Sequence[int]) -> list[str]:
@@ -61,9 +60,10 @@ def _operand(trial: Trial, name: str, box: Box) -> Iterator[str]:
 
 
 def _stages(trial: Trial, index: Sequence[int]) -> Iterator[str]:
-    """Yield the declared stages that the function under test shows: each with its code at the element."""
+    """Yield the lines of each declared stage that the function under test shows, with its code at the element."""
     for name, params in trial.parameters.stages.items():
         shown = trial.outcome.stages.get(name)
+        # a stage may be broadcast against the output, but a stage of another rank has no element of this place
         if shown is None or shown.dim() != len(index) or not all(size in (1, n) for size, n in _sizes(trial, shown)):
             continue
         place = tuple(0 if size == 1 else i for i, size in zip(index, shown.shape, strict=True))
@@ -80,7 +80,7 @@ def _sizes(trial: Trial, shown: Tensor) -> Iterator[tuple[int, int]]:
 def grid(params: QParams, box: Box = ()) -> str:
     """Return dtype, scale and zero point.
 
-    If parameters are per slice, take the slice of *box*; the largest number if *box* covers several.
+    Parameters per slice are those of the slice in *box*, or the largest if *box* covers several slices.
     """
     dtype: DType = params.dtype
     scale, zero, place = params.scale.reshape(-1), params.zero_point.reshape(-1), ""
@@ -96,7 +96,7 @@ def grid(params: QParams, box: Box = ()) -> str:
 
 
 def _aligned(columns: Sequence[Tensor]) -> list[str]:
-    """Return the first values as rows. The last row says how many are left out."""
+    """Return the first values of each column as an aligned row. The last row says how many are left out."""
     texts = [[_text(value) for value in values[:MAX_SHOWN].tolist()] for values in columns]
     widths = [max(map(len, cells)) for cells in zip(*texts, strict=True)]
     rows = ["  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in texts]
@@ -156,6 +156,7 @@ def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
         return
     code = int(trial.codes[name][slices(box)])
     for label, table in trial.parameters.tables.items():
+        # the entry before the code, and the place between it and the next one
         entry, rest = divmod(code - table.first, table.step)
         if 0 <= entry < table.entries.numel():
             found = table.entries.reshape(-1)[entry : entry + (2 if rest else 1)].tolist()
@@ -165,7 +166,7 @@ def _table(trial: Trial, boxes: dict[str, Box]) -> Iterator[str]:
 
 
 def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
-    """Yield the accumulator as a sum of products of centred codes, and the accumulator of the function under test."""
+    """Yield the accumulator as a sum of products of centred codes, and the function's own if it differs."""
     if trial.spec.error_model.kind not in SUMS:
         return
     if (name := weight_in_blocks(trial)) is not None:
@@ -192,7 +193,7 @@ def _accumulator(trial: Trial, index: Sequence[int]) -> Iterator[str]:
 
 
 def _register(trial: Trial, total: float, magnitude: float) -> Iterator[str]:
-    """Yield what the declared accumulator holds at the end, where that is not the sum or depends on the order."""
+    """Yield what the declared accumulator holds, if that is not the sum or depends on the order of additions."""
     target = trial.target
     if not is_narrow(target.platform, target.spec, target.scheme):
         return
@@ -208,16 +209,17 @@ def _register(trial: Trial, total: float, magnitude: float) -> Iterator[str]:
 
 
 def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]], int, int] | None:
-    """Return the nonzero terms with their text, the number of zero terms, and the divisor of their sum. None: too many.
+    """Return the nonzero terms with their texts, the number of zero terms, and the divisor; None if there are too many.
 
-    The reference is linear in each operand. So its derivative by an operand gives the factor of every code of that
-    operand. This is exact on centred codes and needs no list of windows for each operator. The bias is a
-    separate term.
+    The reference is linear in each operand, so its derivative by an operand is the factor of every code of that
+    operand. This is exact on centred codes, and no operator needs a description of its windows. The bias is a separate
+    term.
     """
     spec, operands = trial.spec, copies(trial.centred)
     biases = [name for name in operands if spec.inputs[name].role == "bias"]
     added = [name for name in operands if spec.inputs[name].kind == "value" and name not in biases]
     bilinear = spec.error_model.kind == "bilinear"
+    # of a product, the derivative by the first factor is the second one; each term is counted once
     varied = [*added[:1], *biases] if bilinear else added
     if (by := _derivatives(trial, operands, varied, index)) is None:
         return None
@@ -228,10 +230,12 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
     for name, factors in zip(varied, by, strict=True):
         values, weights = operands[name].detach().reshape(-1), factors.reshape(-1)
         if spec.error_model.kind == "mean" and (nonzero := weights[weights != 0]).numel():
+            # a mean has the factor 1 / n: terms are shown as whole numbers, and n apart
             divisor = round(1 / float(nonzero.min()))
             weights = weights * divisor
         label = f" ({name})" if name in biases or (not bilinear and len(operands) > 1) else ""
         gain = gains.get(name, 1.0)
+        # codes outside the element's window have the factor 0
         touched = weights != 0
         for value, weight in zip(values[touched].tolist(), weights[touched].tolist(), strict=True):
             whole, by_whole = round(value), round(weight)
@@ -247,9 +251,9 @@ def _terms(trial: Trial, index: tuple[int, ...]) -> tuple[list[tuple[float, str]
 def _derivatives(
     trial: Trial, operands: dict[str, Tensor], varied: Sequence[str], index: tuple[int, ...]
 ) -> list[Tensor] | None:
-    """Return the factor of each code of the operands *varied* in the reference, at the element.
+    """Return, for the operands *varied*, the factor of each code in the reference at the element.
 
-    A plugin's own reference runs in its worker, where autograd does not follow it. Its factors are its results on
+    A plugin's reference runs in another process, where autograd cannot follow it. There, a factor is the result on
     operands that are 1 at one element of the window and 0 elsewhere, because the reference is linear in each operand.
     None if that takes more than MAX_CALLS calls.
     """

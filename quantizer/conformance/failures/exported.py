@@ -10,19 +10,19 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.rooms import loaded, rooms
 
 Content = str | bytes | Array | Mapping[str, Array]
-"""Text, bytes, an array for a .npy file, or arrays by name for a .npz file."""
+"""The content of a file: text, bytes, an array for a .npy file, or arrays by name for a .npz file."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """The files of a case by name, and the next step for the user; `{folder}` in *step* is replaced by their folder."""
+    """The files of a case by name, and the user's next step, in which `{folder}` stands for their folder."""
 
     files: Mapping[str, Content]
     step: str
 
 
 def exported(trial: Trial) -> Iterator[tuple[str, Exported | str]]:
-    """Yield the files that each room writes for a case, by the name of the form, or the reason why it cannot."""
+    """Yield the name of each form with the files that its room writes for a case, or the reason why it cannot."""
     for room in rooms():
         for name, place in room.exports.items():
             try:

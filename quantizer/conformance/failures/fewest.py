@@ -1,4 +1,4 @@
-"""Delta debugging: the fewest elements that keep a failure (Zeller, Hildebrandt 2002), within a number of runs."""
+"""Delta debugging (Zeller, Hildebrandt 2002): removes elements while a failure remains, in a limited number of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ U = TypeVar("U")
 
 
 class Budget(Generic[T]):
-    """Counts runs, so that shrinking ends."""
+    """A predicate with a limited number of runs, so that shrinking ends."""
 
     def __init__(self, fails: Callable[[T], bool], runs: int) -> None:
         self._fails = fails
@@ -30,9 +30,10 @@ class Budget(Generic[T]):
 
 
 def fewest(elements: list[U], fails: Budget[T], keeping: Callable[[list[U]], T]) -> list[U]:
-    """Return as few of *elements* as ddmin finds; what *keeping* makes of them still fails."""
+    """Return as few of *elements* as ddmin finds; the candidate that *keeping* makes of them still fails."""
     if fails(keeping([])):
         return []
+    # halves first: most elements do not matter, so large parts go at once
     kept, size = elements, max(1, len(elements) // 2)
     while len(kept) > 1 and fails.left > 0:
         fewer = _without_a_part(kept, size, fails, keeping)
@@ -46,7 +47,7 @@ def fewest(elements: list[U], fails: Budget[T], keeping: Callable[[list[U]], T])
 
 
 def _without_a_part(kept: list[U], size: int, fails: Budget[T], keeping: Callable[[list[U]], T]) -> list[U] | None:
-    """Return *kept* without the first part of *size* elements that the failure does not need; None if it needs all."""
+    """Return *kept* without the first part of *size* elements that the failure does not need; None without one."""
     for start in range(0, len(kept), size):
         if fails.left <= 0:
             return None

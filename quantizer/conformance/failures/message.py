@@ -37,12 +37,13 @@ OF_OUTPUT = ("float", "arithmetic", "accuracy", "exact", "tiled", "repeat", "eng
 
 
 def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict], *, rerun: str, replay: str) -> str:
-    """Return the text of a failure: item, worst element, interval, accumulator, suspect, graph, how to rerun."""
+    """Return the text of a failure: item, worst element, interval, accumulator, suspect, graph, and how to rerun it."""
     failing = [verdict for verdict in verdicts if verdict.failing]
     first = failing[0]
     others = [v.check for v in verdicts if v.status in ("pass", "mistrusted")]
     lines = [f"{item_id}: {headline(first)}"]
     made_of = _made_of(trial, failing)
+    # the accumulator is shown once: with all terms, if the element has them
     summed = row("accumulator", "")
     lines += [
         line for line in _element(first) if not (line.startswith(summed) and any(m.startswith(summed) for m in made_of))
@@ -59,13 +60,13 @@ def describe(item_id: str, case: Case, trial: Trial, verdicts: Sequence[Verdict]
 
 
 def _stage(verdict: Verdict) -> str:
-    """Return the declared stage that fails before the output does."""
+    """Return the declared stage that fails, as the end of a line; empty if it is the output itself."""
     worst = verdict.worst
     return f", stage {worst.tensor}" if verdict.check == "arithmetic" and worst and worst.tensor != "y" else ""
 
 
 def headline(verdict: Verdict) -> str:
-    """Return one sentence: which check failed, on how many elements, or why."""
+    """Return one sentence: the check that failed, and on how many elements or why."""
     if verdict.reason and verdict.worst is None:
         return f"{verdict.check}: {verdict.reason}"
     reason = f" ({verdict.reason})" if verdict.reason else ""
@@ -106,7 +107,7 @@ def _data_line(case: Case) -> str:
 
 
 def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
-    """Return operands, numbers and terms of the first failing output element; parameters if no element is named."""
+    """Return the operands, numbers and terms of the first failing output element, or parameters if none is named."""
     try:
         parameters = trial.parameters
     except Exception:  # noqa: BLE001 - a rule that raises is reported by the verdict itself
@@ -125,7 +126,7 @@ def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
 
 
 def _cut(trial: Trial, output: QParams) -> str:
-    """Return which codes of *output* a fused activation lets through, as a part of its line."""
+    """Return the range of codes that a fused activation leaves of *output*, as a part of its line."""
     fused = trial.case.activation
     if fused == "none" or output.dtype.kind == "float" or trial.parameters.fused is not None:
         return ""
@@ -141,11 +142,11 @@ def _inside(trial: Trial, index: Sequence[int]) -> bool:
 
 
 OF_THE_RUN = ("  rerun ", "  replay ")
-"""Lines that name folders of a run: its shards and the whole would differ in them."""
+"""Beginnings of lines that name folders of a run. They would differ between its shards and the whole."""
 
 
 def replay_path(folder: Path, item_id: str, case: Case) -> Path:
-    """Return where the replay file of a failing case lies."""
+    """Return the path of a failing case's replay file."""
     return folder / f"{item_id}-{case.digest}.json"
 
 
@@ -154,8 +155,8 @@ def write_replay(
 ) -> None:
     """Write a self-contained replay file of a failing case, with the text of the failure.
 
-    Small tensors are stored in the file. ran: False if the case ended the process that ran it; it is then not run again
-    for its tensors.
+    Small tensors are stored in the file. *ran*: False if the case ended the process that ran it. It is then not run
+    again for its tensors.
     """
     replace_files({path: replay_content(item_id, trial, verdicts, text, ran=ran)})
 

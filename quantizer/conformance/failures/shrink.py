@@ -21,19 +21,20 @@ from quantizer.tiling.windows import tileable_axes
 Fails = Callable[[Case], bool]
 MAX_RUNS = 400
 MAX_KEPT = 2048
-"""The largest number of elements that a stored case lists. A longer list is no easier to read than the full data."""
+"""The most elements that a stored case lists. A longer list is not easier to read than the full data."""
 
 
 def shrink(target: Target, case: Case, fails: Fails, *, runs: int = MAX_RUNS) -> Case:
-    """Return a case no larger than *case* for which *fails* holds; at most *runs* calls of it.
+    """Return a case no larger than *case* for which *fails* still holds, with at most *runs* calls of it.
 
-    Order: tiles, optional operands, axis order, dimensions and attributes towards their simplest values, then the data:
-    elements are set to zero by halves (ddmin) while the case still fails.
+    The order is tiles, axis order, optional operands, dimensions and attributes towards their simplest values, and then
+    the data: elements are set to zero by halves (ddmin) while the case still fails.
     """
     budget = Budget(fails, runs)
     changed = True
     while changed and budget.left > 0:
         changed = False
+        # after each success from the beginning, because a smaller structure may allow earlier steps again
         for smaller in _simpler(target, case):
             if budget(smaller):
                 case, changed = smaller, True
@@ -62,6 +63,7 @@ def _simpler(target: Target, case: Case) -> Iterator[Case]:
                 ranges={k: v for k, v in case.ranges.items() if k != name},
             )
     bound = variables(target.spec, case.shapes, case.attrs)
+    # later dimensions depend on earlier ones, so they can change alone
     for name in reversed(draw_order(target.spec)):
         for value in _smaller_values(target, name, bound):
             changed = _with_value(target, case, bound, name, value)
@@ -79,6 +81,7 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
     if isinstance(value, int):
         least = int(domain.min(bound)) if domain.min is not None else 0
         simplest = domain.default if isinstance(domain.default, int) else 1
+        # large steps first; one less at the end, so that no size stays that could be smaller
         for candidate in dict.fromkeys((simplest, 1, value // 2, value - 1)):
             if least <= candidate and abs(candidate) < abs(value):
                 yield candidate
@@ -99,7 +102,7 @@ def _smaller_values(target: Target, name: str, bound: Mapping[str, Any]) -> Iter
 
 
 def _least(domain: Domain, bound: Mapping[str, Any], entry: int) -> int:
-    """Return the smallest value of one entry of a list: 0 for one that may be negative, an index from the front."""
+    """Return the smallest value of a list's entry; 0 if it may be negative, which is an index from the front."""
     return 0 if domain.min is None else max(0, int(domain.min({**bound, ENTRY: entry})))
 
 
@@ -113,13 +116,14 @@ def _smaller_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str, value: Any) -> Case | None:
-    """Return *case* with one dimension or attribute changed and everything that follows from it, if that is legal."""
+    """Return *case* with one dimension or attribute changed, and all that depends on it; None if that is illegal."""
     spec = target.spec
     values = {**bound, name: value}
     try:
         for other, domain in {**spec.dims, **spec.attrs}.items():
             if other == name:
                 continue
+            # a broadcast operand keeps its axes of 1 and takes over the other new sizes
             if domain.broadcasts_to == name:
                 rank = len(values[other])
                 values[other] = tuple(
@@ -137,6 +141,7 @@ def _with_value(target: Target, case: Case, bound: Mapping[str, Any], name: str,
         infer_shapes(spec, shapes, attrs)
         changed = case.but(shapes=shapes, attrs=attrs)
         axes = tileable_axes(spec, shapes, attrs)
+        # a tile larger than its axis stays larger by one, which is a class of its own
         sizes = {axis: min(size, axes[axis] + 1) for axis, size in case.tiles.sizes.items() if axis in axes}
         return changed.but(tiles=TilePlan(sizes))
     except (QuantizerError, KeyError, IndexError, TypeError, ValueError):
@@ -148,7 +153,7 @@ def _plain(value: Any) -> Any:
 
 
 def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
-    """Return parts of *total*: the fitting ones of *sizes*, the last part being the remainder."""
+    """Return parts of *total*: those of *sizes* that fit, and the remainder as the last part."""
     kept: list[int] = []
     for size in sizes:
         if sum(kept) + size < total and len(kept) < len(sizes) - 1:
@@ -157,7 +162,7 @@ def _resized(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
 
 
 def _fewer_values(target: Target, case: Case, fails: Budget[Case]) -> Case:
-    """Return *case* with as many zero elements as ddmin finds, tensor by tensor."""
+    """Return *case* with as many elements set to zero as ddmin finds, tensor by tensor."""
     for name in case.shapes:
         values = materialise(target, case)[name]
         places = [tuple(int(i) for i in index) for index in values.nonzero().tolist()]

@@ -1,4 +1,4 @@
-"""The tensors of a case as plain arrays: in a replay file where they are small, as an archive with its description."""
+"""The tensors of a case as plain arrays: in its replay file if they are small, and as an archive with a description."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from quantizer.numerics.qparams import QParams
 
 Array = NDArray[Any]
 MAX_STORED = 4096
-"""The largest total number of elements in a replay file."""
+"""The most elements of all operands together that a replay file stores."""
 ARRAYS, DESCRIPTION = "case.npz", "case.json"
 
 
 def stored_tensors(trial: Trial) -> dict[str, dict[str, Any]]:
-    """Return each operand's reals, and its codes if a rule provides them; nothing above MAX_STORED elements.
+    """Return the reals of each operand, and the codes if a rule provides them; empty above MAX_STORED elements.
 
-    They are for a reader. A replay computes them again from the recipe of the case.
+    They are for a reader only: a replay computes them again from the recipe of the case.
     """
     try:
         if sum(values.numel() for values in trial.tensors.values()) > MAX_STORED:
@@ -40,7 +40,7 @@ def stored_tensors(trial: Trial) -> dict[str, dict[str, Any]]:
 
 
 def _stored(real: Array) -> dict[str, Any]:
-    """Return shape and values; values that JSON cannot write (NaN, infinities) as texts."""
+    """Return shape and values; NaN and infinities, which JSON cannot write, are texts."""
     flat = [value if np.isfinite(value) else str(value) for value in real.reshape(-1).tolist()]
     return {"shape": list(real.shape), "real": flat}
 
@@ -56,6 +56,7 @@ def arrays(trial: Trial) -> dict[str, Array]:
         if not codes.is_floating_point():
             found[f"{name}.code"] = codes.numpy()
     found["expected.real"] = trial.y_hat
+    # run for its allowed interval, which it leaves in `trial.shared`
     arithmetic(trial)
     for end in ALLOWED:
         if end in trial.shared:

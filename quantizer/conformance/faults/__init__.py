@@ -1,4 +1,4 @@
-"""A catalogue of faults: small declared changes at a named place, applied through the registry, never by editing code.
+"""A catalogue of faults: small declared changes at a named place, applied through the registry, not by editing code.
 
 The gate is worth as much as the share of these faults that it finds.
 """

@@ -1,8 +1,8 @@
-"""Faults in one kind of number (multiplier, scale, slope, limit), for any name and format of it on a platform.
+"""Faults in one kind of number (multiplier, scale, slope, limit), whatever its name and format on a platform.
 
 Each fault changes the numbers that an arithmetic reads. An arithmetic without multipliers reads scales. If an
-arithmetic rounds by itself, a finer result is rounded again. `conformance/kinds.py` says which names belong to which
-kind.
+arithmetic does not round by the platform's mode, a finer result is computed and rounded again. `conformance/kinds.py`
+says which names belong to which kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PLACES = 10
 
 
 def multipliers(change: Callable[[Tensor], Tensor], *, factors: bool = False) -> Change:
-    """Change every multiplier, and a rule's own whole-number multipliers; *factors*: also the factors of operands."""
+    """Change every multiplier of a rescale, or a rule's integer multipliers; *factors*: also factors of operands."""
 
     def changed(p: Parameters) -> Parameters:
         if p.rescale is not None:
@@ -47,7 +47,7 @@ def _whole(change: Callable[[Tensor], Tensor], value: int) -> int:
 
 
 def shifts(by: int) -> Change:
-    """Shift by more places than were provided, in every multiplier."""
+    """Shift by *by* more places than provided, in every multiplier."""
 
     def changed(p: Parameters) -> Parameters:
         if p.rescale is not None:
@@ -61,7 +61,7 @@ def shifts(by: int) -> Change:
 
 
 def slope(by: int) -> Change:
-    """Add *by* to the slope; if it is part of a multiplier, in units of the last of its leading nine bits."""
+    """Add *by* to the slope. If it is part of a multiplier, the unit is the last of its nine leading bits."""
 
     def changed(p: Parameters) -> Parameters:
         own = {name: value + by * _last_of_nine(name, value) for name, value in p.numbers.items() if name in SLOPES}
@@ -71,6 +71,7 @@ def slope(by: int) -> Change:
 
 
 def _last_of_nine(name: str, value: int) -> int:
+    # one unit of a multiplier of 31 bits would change no code
     return 1 << max(value.bit_length() - 9, 0) if name in MULTIPLIERS else 1
 
 
@@ -80,7 +81,7 @@ def limit(by: int) -> Change:
 
 
 def halved(original: Function) -> Function:
-    """Halve the factor of a result: the multiplier, else the factors, else by twice the step of the output.
+    """Halve a result: halve the multiplier, or the factors, or double the step of the output.
 
     The first of these that changes the codes is used.
     """
@@ -97,7 +98,7 @@ def _factors_halved(p: Parameters) -> Parameters:
 
 
 def coarser(change: Callable[[Tensor], Tensor]) -> Wrap:
-    """Change every multiplier and factor, or if that changes nothing, the output's step, by which a kernel divides."""
+    """Change every multiplier and factor; if that changes no code, the output's step, by which a kernel divides."""
 
     def scale(p: Parameters) -> Parameters:
         return with_output(p, lambda q: replace(q, scale=change(q.scale)))
@@ -131,6 +132,7 @@ def rounded(mode: RoundingMode) -> Wrap:
                 found: Tensor | Staged = rounding_mode(way)(original)(*operands, parameters=parameters, **named)
                 return found
 
+            # the arithmetic follows the platform's rounding mode: no other way to round is needed
             if not torch.equal(_codes(under("up")), _codes(under("down"))):
                 return under(mode)
             right: Tensor | Staged = original(*operands, parameters=parameters, **named)
@@ -138,6 +140,7 @@ def rounded(mode: RoundingMode) -> Wrap:
             if exact is None:
                 return right
             output = parameters.outputs["y"]
+            # results in units of 2**-PLACES are rounded as a kernel of that mode would
             codes = divide(exact, 1 << PLACES, mode) + output.along(output.zero_point, exact.dim())
             codes = codes.clamp(output.qmin, output.qmax)
             return replace(right, codes=codes) if isinstance(right, Staged) else codes
@@ -156,6 +159,7 @@ def _unrounded(
         found = _tried(original, operands, numbers, named, right, output)
         if found is not None:
             return found
+    # last try: larger operands, for arithmetics that are linear in them
     seen = {name: _enlarged(value, p.inputs.get(name)) for name, value in named.items()}
     return _tried(original, operands, _enlarged_inputs(finer(p, 0)), seen, right, output)
 
@@ -173,9 +177,11 @@ def _tried(
     except Exception:  # noqa: BLE001 - an arithmetic that has no such numbers
         return None
     codes, unit = _codes(right), 1 << PLACES
+    # results below half a code are all rounded to 0 and show no mode
     if found.shape != codes.shape or not found.numel() or int(found.abs().max()) < unit >> 1:
         return None
     near = divide(found, unit, "half_even") + output.along(output.zero_point, found.dim())
+    # accepted only if it has binary places and, rounded, is within one code of the right result
     is_finer = bool((found % unit != 0).any()) and not torch.equal(found, codes)
     return found if is_finer and bool(((near.clamp(output.qmin, output.qmax) - codes).abs() <= 1).all()) else None
 

@@ -1,4 +1,4 @@
-"""Which operators a fault concerns, decided from their specs: a new operator gets its faults without being named."""
+"""Decides from their specs which operators a fault concerns, so that a new operator need not be named."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from quantizer.core.domains import constant
 from quantizer.core.spec import NoTiling, Spec
 
 Capability = Callable[[Spec], bool]
-"""Conditions on an operator for a fault to concern it."""
+"""A condition that an operator must meet for a fault to concern it."""
 
 _MOVES = ("movement", "index")
 _SUMS = ("linear", "bilinear", "mean", "selection")
@@ -47,12 +47,12 @@ def recoded(spec: Spec) -> bool:
 
 
 def summed(spec: Spec) -> bool:
-    """It requantizes sums by a multiplier."""
+    """It requantizes sums with a multiplier."""
     return calibrated(spec) and spec.error_model.kind in _SUMS
 
 
 def computed(spec: Spec) -> bool:
-    """It neither moves nor adds codes: its own quantize rule provides tables or other numbers."""
+    """It neither moves nor adds codes: its quantize rule provides tables or other numbers."""
     return calibrated(spec) and spec.error_model.kind not in (*_MOVES, *_SUMS, *_FOLDS, "piecewise_bilinear")
 
 
@@ -99,6 +99,7 @@ def padded(spec: Spec) -> bool:
 
 def strided(spec: Spec) -> bool:
     """It has a stride for each of several axes."""
+    # with one axis there is nothing to swap
     return "stride" in spec.attrs and constant(spec.attrs["stride"].length) not in (None, 1)
 
 
@@ -197,7 +198,7 @@ def along_axis(spec: Spec) -> bool:
 
 
 def along_channels(spec: Spec) -> bool:
-    """It adds up products with weights of one row for each channel, without windows."""
+    """It adds up products with weights that have one row per channel, without windows."""
     return sums_products(spec) and weighted(spec) and "stride" not in spec.attrs
 
 
@@ -227,7 +228,7 @@ def splitting(spec: Spec) -> bool:
 
 
 def spatial_cut(spec: Spec) -> bool:
-    """Its windows can be cut, and it has padding of its own."""
+    """Its windows can be cut, and it pads its input itself."""
     return windowed(spec) and cut(spec)
 
 
@@ -242,7 +243,7 @@ def pairing(spec: Spec) -> bool:
 
 
 def channelled(spec: Spec) -> bool:
-    """It adds up products, and the channel axis need not be the last."""
+    """It adds up products, and its channel axis may be another than the last."""
     return sums_products(spec) and weighted(spec) and ("stride" in spec.attrs or "axis" in spec.attrs)
 
 

@@ -18,11 +18,11 @@ from quantizer.core.case import Case
 from quantizer.core.spec import Spec
 
 CORPUS = 20_000
-"""The number of cases of an operator that a fault must leave unchanged to count as a fault without effect."""
+"""A fault has no effect in an operator if it leaves this many cases of the operator unchanged."""
 
 
 def gate_cases(session: Session, op: str, platform: str | None = None) -> Iterator[tuple[Target, Case]]:
-    """Yield the explicit cases of the gate profile, interleaved over the targets of *op*, or those on *platform*."""
+    """Yield the explicit cases of the gate profile for *op*, on all platforms or one, with the targets in rotation."""
     everything = session.all_targets(session.library.spec(op))
     return _of_targets([target for target in everything if platform in (None, target.platform.platform)], everything)
 
@@ -46,6 +46,7 @@ def explicit_cases(session: Session, spec: Spec, most_targets: int | None = None
     most_targets: at most this many targets, spread over all of them.
     """
     everything = session.all_targets(spec)
+    # every n-th target, n rounded up
     targets = everything[:: -(-len(everything) // most_targets)] if most_targets else everything
     return _of_targets(targets, everything)
 
@@ -55,10 +56,10 @@ def _of_targets(targets: Sequence[Target], everything: Sequence[Target]) -> Iter
 
 
 def corpus(session: Session, spec: Spec, size: int = CORPUS) -> Iterator[tuple[Target, Case]]:
-    """Yield *size* generated cases over all targets of *spec*: random scales and data, and as many under powers of two.
+    """Yield *size* generated cases over all targets of *spec*, half of them with random scales and data.
 
-    The second half is tied: sums are solved for ties, or take the whole range of the codes. Tiles are drawn for each
-    case.
+    The other half is under powers of two, where sums are solved for ties or take the whole range of the codes. Tiles
+    are drawn for each case.
     """
     targets = session.all_targets(spec)
     streams = {t.id: (t, _cut(t, _alternating(random_cases(t), tied_cases(t)))) for t in targets}
@@ -76,6 +77,7 @@ def _cut(target: Target, cases: Iterator[Case]) -> Iterator[Case]:
 
 
 def _interleaved(streams: dict[str, tuple[Target, Iterator[Case]]]) -> Iterator[tuple[Target, Case]]:
+    # one case of each target in turn, so that a fault of any target shows early
     while streams:
         for name, (target, stream) in list(streams.items()):
             case = next(stream, None)

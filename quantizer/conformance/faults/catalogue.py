@@ -1,4 +1,4 @@
-"""The faults that the gate must find."""
+"""The list of all faults that the gate must find."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ def quantizer_change(**changes: str) -> Wrap:
     """Quantize real numbers in another way."""
 
     def changed(p: Parameters) -> Parameters:
+        # the quantizer that a kernel runs may differ from the one that quantizes constants
         own = p.platform.runtime_quantizer.model_copy(update=changes)
         return replace(p, platform=p.platform.model_copy(update={"kernel_quantizer": own}))
 
@@ -90,6 +91,7 @@ def with_output(p: Parameters, change: Callable[[QParams], QParams]) -> Paramete
 def scaled_output(factor: float) -> Callable[[Parameters], Parameters]:
     """Return a change of parameters that multiplies the output scale by *factor*."""
 
+    # `steps` counts codes per real unit, the inverse of a scale
     def change(q: QParams) -> QParams:
         return replace(q, scale=q.scale * factor, steps=None if q.steps is None else q.steps / factor)
 
@@ -100,6 +102,7 @@ def significant_bits(count: int) -> Callable[[Tensor], Tensor]:
     """Keep *count* significant bits of a multiplier."""
 
     def change(mantissa: Tensor) -> Tensor:
+        # the fraction is in [0.5, 1), so `count` binary places of it are `count` significant bits
         fraction, exponent = torch.frexp(mantissa)
         return torch.ldexp(torch.round(fraction * 2.0**count) / 2.0**count, exponent)
 
@@ -122,6 +125,7 @@ def first_plus_one(codes: Tensor) -> Tensor:
     """Move the first code by one, towards zero."""
     changed = codes.clone()
     flat = changed.view(-1)
+    # towards zero, so that a code at an end of its range stays legal
     flat[0] += torch.where(flat[0] > 0, -1, 1)
     return changed
 
@@ -142,6 +146,7 @@ def without_bias(original: Function) -> Function:
     """Leave out the bias, or the beta of a normalisation."""
 
     def faulty(*operands: Tensor, **named: Any) -> Any:
+        # a reference may take its operands by position: the third is the bias
         kept = (*operands[:2], *(None for _ in operands[2:]))
         return original(*kept, **{name: None if name in ("bias", "beta") else v for name, v in named.items()})
 
@@ -173,6 +178,7 @@ def without_max(original: Function) -> Function:
 
     def faulty(x: Tensor, *, parameters: Parameters, axis: int) -> Tensor | Staged:
         top = parameters.inputs["x"].qmax
+        # a further element with the largest code of the format becomes the maximum of every row
         padded = torch.cat([x, torch.full_like(x.narrow(axis, 0, 1), top)], dim=axis)
         result = original(padded, parameters=parameters, axis=axis)
         codes = result.codes if isinstance(result, Staged) else result
@@ -193,12 +199,13 @@ def column_major(original: Function) -> Function:
 
 
 def stale_result(original: Function) -> Function:
-    """Return the result of the run before where the shape allows it."""
+    """Return the result of the previous run on operands of the same shape, in every second run."""
     kept: dict[tuple[int, ...], Tensor | Staged] = {}
 
     def faulty(*operands: Tensor, **named: Any) -> Tensor | Staged:
         first = next(iter((*operands, *(v for v in named.values() if isinstance(v, Tensor)))))
         result = original(*operands, **named)
+        # taken out when it is returned, so that the next run computes again
         return kept.pop(tuple(first.shape), None) or kept.setdefault(tuple(first.shape), result)
 
     return faulty
@@ -212,6 +219,7 @@ def batch_statistic(original: Function) -> Function:
         codes = result.codes if isinstance(result, Staged) else result
         if codes.dim() and codes.shape[0] > 1:
             codes = codes.clone()
+            # the first row is right, whatever the number of rows
             codes[1:] = torch.where(codes[1:] > parameters.outputs["y"].qmin, codes[1:] - 1, codes[1:])
         return replace(result, codes=codes) if isinstance(result, Staged) else codes
 
@@ -231,7 +239,7 @@ def in_place(original: Function) -> Function:
 
 
 def constants_in_place(original: Function) -> Function:
-    """Double the constants where they lie before the quantize rule sees them."""
+    """Double the constants in place before the quantize rule sees them."""
 
     def faulty(request: Request) -> Parameters:
         for values in request.constants.values():
@@ -263,6 +271,7 @@ def next_shift(parameters: Parameters) -> Parameters:
 def last_tile_dropped(original: Function) -> Function:
     """Leave the last tile out."""
     del original
+    # a single tile stays, since a result without any tile would be no result
     return lambda spec, shapes, attrs, plan: tiles(spec, shapes, attrs, plan)[:-1] or tiles(spec, shapes, attrs, plan)
 
 

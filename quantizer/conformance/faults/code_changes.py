@@ -18,6 +18,7 @@ from quantizer.ops.registry import Function
 def wrapped(codes: Tensor, params: QParams) -> Tensor:
     """Read stored bits under the other sign."""
     bits = params.dtype.bits
+    # the same bits as two's complement; signed codes modulo 2**bits are the bits read as unsigned
     turned = (codes + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
     return codes % (1 << bits) if params.dtype.kind == "int" else turned
 
@@ -44,6 +45,7 @@ def weight_change(change: Callable[[Tensor, QParams], Tensor]) -> Callable[[Func
 
     def wrap(original: Function) -> Function:
         def faulty(*, parameters: Parameters, **named: Any) -> Tensor | Staged:
+            # gamma is the weight of a normalisation
             held = {n: c for n, c in parameters.constants.items() if n in ("weight", "gamma") and n in named}
             changed = {name: change(named[name], constant.params) for name, constant in held.items()}
             result: Tensor | Staged = original(parameters=parameters, **{**named, **changed})
@@ -90,6 +92,7 @@ def groups_interleaved(original: Function) -> Function:
     """Assign channels to groups in rotation, one at a time."""
 
     def faulty(*, x: Tensor, groups: int, **named: Any) -> Tensor | Staged:
+        # [batch, channels / groups, groups, ...]: channel i goes to group i % groups
         dealt = x.unflatten(1, (-1, groups)).transpose(1, 2).flatten(1, 2) if groups > 1 else x
         result: Tensor | Staged = original(x=dealt, groups=groups, **named)
         return result
@@ -102,6 +105,7 @@ def filters_interleaved(original: Function) -> Function:
 
     def faulty(*, x: Tensor, weight: Tensor, **named: Any) -> Tensor | Staged:
         each = weight.shape[0] // max(x.shape[1], 1)
+        # filter i goes to channel i % channels
         dealt = weight.unflatten(0, (each, -1)).transpose(0, 1).flatten(0, 1) if each > 1 else weight
         result: Tensor | Staged = original(x=x, weight=dealt, **named)
         return result
@@ -110,7 +114,10 @@ def filters_interleaved(original: Function) -> Function:
 
 
 def padding_moved(padding: Sequence[int]) -> tuple[int, ...]:
-    """Move one element of padding from the end of the first axis to its start, as the other automatic padding does."""
+    """Move one element of padding from the end of the first axis to its start.
+
+    This is the difference between the two kinds of automatic padding, SAME_UPPER and SAME_LOWER.
+    """
     half = len(padding) // 2
     if padding[half] < 1:
         return tuple(padding)
@@ -118,7 +125,7 @@ def padding_moved(padding: Sequence[int]) -> tuple[int, ...]:
 
 
 def overhang_left_out(original: Function) -> Function:
-    """Divide by the number of places inside the padded image: the part of a last window beyond it does not count."""
+    """Divide by the number of places inside the padded image, leaving out the part of a last window beyond it."""
 
     def faulty(
         *, x: Tensor, parameters: Parameters, padding: Sequence[int], count_include_pad: bool, **named: Any
@@ -128,6 +135,7 @@ def overhang_left_out(original: Function) -> Function:
                 x=x, parameters=parameters, padding=padding, count_include_pad=False, **named
             )
             return kept
+        # padding that became part of the image counts; what lies beyond it still does not
         wide = F.pad(x, torch_padding(padding), value=int(parameters.inputs["x"].zero_point))
         nothing = tuple(0 for _ in padding)
         result: Tensor | Staged = original(
@@ -175,6 +183,7 @@ def fill_unclamped(original: Function) -> Function:
         code = int(torch.round(torch.tensor(value, dtype=torch.float64) / params.scale)) + int(params.zero_point)
         inside = tuple(slice(padding[i], padding[i] + size) for i, size in enumerate(x.shape))
         filled = torch.full_like(right, (code - params.dtype.min) % (1 << params.dtype.bits) + params.dtype.min)
+        # only the filled places wrap
         filled[inside] = x
         return filled
 

@@ -41,6 +41,7 @@ faults, measured before this project).
 
 def document(results: Sequence[Result]) -> str:
     """Return the markdown of *results*, the same for the same rows: no timings."""
+    # rows come by operator; the tables list faults in the order of the catalogue
     order = {fault.id: place for place, fault in enumerate(catalogue())}
     rows = sorted((row for result in results for row in result.rows), key=lambda row: order[row.fault])
     parts = [_INTRO, summary(results), "", "## By operator", "", _by_operator(results), "", "## By fault", ""]
@@ -117,6 +118,7 @@ def _by_fault(rows: Sequence[Row]) -> str:
 
 
 def _share(rows: Iterable[Row], policy: str) -> str:
+    # a mean over pairs, so that an operator with many cases does not outweigh the others
     shares = [row.peers[policy] for row in rows if policy in row.peers and row.peers[policy].cases]
     return f"{mean(share.found / share.cases for share in shares):.0%}" if shares else "-"
 

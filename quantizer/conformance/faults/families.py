@@ -39,19 +39,20 @@ def operand_change(*names: str, change: Callable[[Tensor, Parameters], Tensor]) 
 
 
 def at_zero_point(name: str) -> Callable[[Tensor, Parameters], Tensor]:
-    """Set all codes of an activation to its zero point."""
+    """Return a change that sets all codes of an activation to its zero point."""
     return lambda codes, p: torch.zeros_like(codes) + p.inputs[name].zero_point
 
 
 def last_at_zero_point(codes: Tensor, p: Parameters) -> Tensor:
     """Leave out the last element of each row of x from its sum."""
     changed = codes.clone()
+    # a code at the zero point adds nothing to a sum
     changed[..., -1] = p.inputs["x"].zero_point
     return changed
 
 
 def rolled(axis: int) -> Callable[[Tensor, Parameters], Tensor]:
-    """Give each slice along *axis* the codes of its neighbour."""
+    """Return a change that gives each slice along *axis* the codes of its neighbour."""
     return lambda codes, p: codes.roll(1, axis)  # noqa: ARG005
 
 
@@ -115,6 +116,7 @@ def tables_rounded(mode: RoundingMode) -> Wrap:
         def faulty(request: Request) -> Parameters:
             other = request.platform.model_copy(update={"rounding": mode})
             found: Parameters = original(replace(request, platform=other))
+            # only the tables were made with the other mode: the forward must see the true platform
             return replace(found, platform=request.platform)
 
         return faulty
@@ -163,7 +165,7 @@ def last_copied(original: Function) -> Function:
 
 
 def fused_as(names: Mapping[str, str]) -> Callable[[Parameters], Parameters]:
-    """Compute a fused activation as another one."""
+    """Return a change that computes fused activations as others, by *names*."""
     return lambda p: replace(
         p, platform=p.platform.model_copy(update={"activations": {**p.platform.activations, **names}})
     )
@@ -188,6 +190,7 @@ def folded(fold: Callable[..., Tensor], dtype: torch.dtype) -> Wrap:
             if dtype.is_floating_point:
                 steps = fold(centred * own.scale.to(dtype), axes, keepdims) / out.scale.to(dtype)
             else:
+                # an integer fold keeps units of scale**terms for a product; a single division brings it to output codes
                 terms = math.prod(x.shape[axis] for axis in axes)
                 steps = fold(centred, axes, keepdims) * (own.scale**terms / out.scale)
             least, most = (end - int(out.zero_point) for end in (out.qmin, out.qmax))
@@ -205,6 +208,7 @@ def root_of_squares(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  
 
 def product(x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:  # noqa: FBT001 - as in torch
     """Return the product along *axes*, in the type of x."""
+    # the last axis first, so that dropped axes do not move those that are left
     for axis in sorted(axes, reverse=True):
         x = x.prod(dim=axis, keepdim=keepdims, dtype=x.dtype)
     return x
@@ -239,11 +243,13 @@ def no_halo(original: Function) -> Function:
 def _short(tile: Tile, shape: tuple[int, ...]) -> Tile:
     padding: Any = tile.attrs["padding"]
     after = len(padding) // 2
+    # the first spatial axis
     first = len(shape) - after
     low, high = tile.inputs["x"][first]
     if not (high - low > 1 and high < shape[first]):
         return tile
     box = (*tile.inputs["x"][:first], (low, high - 1), *tile.inputs["x"][first + 1 :])
+    # the window keeps its number of outputs: the missing element is padded after the data
     longer = (*padding[:after], padding[after] + 1, *padding[after + 1 :])
     return replace(tile, inputs={**tile.inputs, "x": box}, attrs={**tile.attrs, "padding": longer})
 

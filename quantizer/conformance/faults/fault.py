@@ -12,7 +12,7 @@ from quantizer.ops.registry import Function, FunctionKind
 
 Wrap = Callable[[Function], Function]
 FileKind = Literal["convert", "write", "read"]
-"""The three steps of a file format: translate a graph into its vocabulary, write it, read it."""
+"""The three steps of a file format: translate a graph into its vocabulary, write it, and read it."""
 Kind = FunctionKind | FileKind
 FILE_KINDS: tuple[FileKind, ...] = ("convert", "write", "read")
 Change = Callable[..., Any]
@@ -20,7 +20,7 @@ Change = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: its change, its operators, and how each function under test is wrapped."""
+    """One fault: its place, the operators that it concerns, and the wrapper of each function that it changes."""
 
     id: str
     place: str
@@ -29,7 +29,7 @@ class Fault:
     kind: Kind
     wrap: Wrap
     form: str = ""
-    """The file format in whose functions it is planted, if *kind* is one of FILE_KINDS."""
+    """The name of the file format whose functions it changes, if *kind* is one of FILE_KINDS."""
 
     def concerns(self, spec: Spec) -> bool:
         """Return whether the fault is planted in the operator."""

@@ -1,4 +1,4 @@
-"""Faults of operands that are not integers under a single scale: blocks and their scales, and narrow floats."""
+"""Faults in operands that are not integers under a single scale: blocks with their own scales, and narrow floats."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from quantizer.ops.registry import Function
 
 IN_BLOCKS = ("fully_connected", "matmul")
 IN_FLOATS = ("relu", "add", "matmul")
-"""Operators that a shipped scheme has such numbers for."""
+"""Operators for which a shipped scheme has weights in blocks, or narrow floats."""
 Codes = Callable[[Tensor, QParams], Tensor]
 
 
 def _block_numbers(change: Callable[[Tensor], Tensor]) -> Callable[[Parameters], Parameters]:
-    """Change the multipliers of blocks, an array [channels, blocks and the constant].
+    """Change the multipliers of blocks, which have the shape [channels, blocks + 1]: the last is that of the constant.
 
-    Without blocks nothing changes.
+    Nothing changes without blocks.
     """
 
     def changed(p: Parameters) -> Parameters:
@@ -47,7 +47,7 @@ def _last_as_before(numbers: Tensor) -> Tensor:
 
 
 def _moved(by: int) -> Callable[[Parameters], Parameters]:
-    """Treat blocks as if they ended this many elements earlier."""
+    """Return a change that lets blocks end *by* elements earlier."""
 
     def change(params: QParams) -> QParams:
         blocks = params.blocks
@@ -65,6 +65,7 @@ def _left_out(original: Function) -> Function:
         if ratio is None or ratio.mantissa.dim() < 2 or ratio.mantissa.shape[1] < 3:
             return sums
         sums = sums.clone()
+        # [..., blocks + 1]: the last entry is the bias, the one before it is the last block
         sums[..., -2] = 0
         return sums
 
@@ -98,18 +99,21 @@ def _float_results(change: Codes) -> Wrap:
 
 def _flushed(codes: Tensor, params: QParams) -> Tensor:
     """Set every value below the smallest normal one to 0."""
+    # magnitudes are counted from 0, and 1 << mantissa_bits is the smallest normal number
     return torch.where(codes.abs() < 1 << FLOAT_LAYOUTS[params.dtype.name].mantissa_bits, 0, codes)
 
 
 def _one_exponent_less(codes: Tensor, params: QParams) -> Tensor:
     """Reserve the last exponent for infinities, as formats of IEEE 754 do."""
     each = 1 << FLOAT_LAYOUTS[params.dtype.name].mantissa_bits
+    # the last code below the highest exponent
     top = params.qmax // each * each - 1
     return codes.clamp(-top, top)
 
 
 def _complement(codes: Tensor, params: QParams) -> Tensor:
     """Read the magnitude of a negative number as two's complement."""
+    # -1 becomes the largest magnitude, and so on down
     return torch.where(codes < 0, -params.qmax - 1 - codes, codes).clamp(-params.qmax, params.qmax)
 
 
@@ -119,13 +123,14 @@ def _as_integers(codes: Tensor, params: QParams) -> Tensor:
 
 
 def _twice(original: Function) -> Function:
-    """Round a sum to a value of twice the step first, then to the step of the output."""
+    """Round a sum to the grid of 1.5 times the output's step first, then to the grid of the output."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor:
         output = parameters.outputs["y"]
         if output.dtype.kind != "float" or parameters.rescale is None:
             right: Tensor = original(*operands, parameters=parameters, **named)
             return right
+        # rounded to a grid of 1.5 steps first, whose values lie between those of the output's grid
         coarse, ratio = replace(output, scale=output.scale * 1.5), parameters.rescale
         first = replace(
             parameters, outputs={**parameters.outputs, "y": coarse}, rescale=replace(ratio, divisor=ratio.divisor * 1.5)

@@ -1,4 +1,4 @@
-"""Plants faults of a single-tensor result in functions with several outputs: on their concatenation."""
+"""Plants faults that change a single tensor in functions with several outputs, by changing their concatenation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from quantizer.ops.registry import Function
 
 
 class OnJoinedOutputs:
-    """Changes a function that returns pieces as if it returned the joined tensor.
+    """Changes a function that returns several tensors as if it returned their concatenation.
 
-    Pieces whose shapes differ from those requested, because of a changed attribute, are refused as the executor refuses
-    them.
+    If a changed attribute leads to other shapes than requested, GraphError is raised, as the executor does.
     """
 
     def __init__(self, spec: Spec, original: Function, wrap: Any) -> None:
@@ -27,7 +26,8 @@ class OnJoinedOutputs:
         self._attrs: Mapping[str, Any] = {}
 
     def __call__(self, *operands: Tensor, **named: Any) -> tuple[Tensor, ...]:
-        """Run the changed function and cut its result into the requested pieces."""
+        """Run the changed function and cut its result into the requested tensors."""
+        # the attributes as requested, before a fault changes them on the way to the function
         self._attrs = {name: named[name] for name in self._spec.attrs}
         return split_output(self._spec, self._changed(*operands, **named), self._shapes(operands, named), self._attrs)
 

@@ -40,19 +40,19 @@ _SEEN_BY: Mapping[Kind, tuple[str, ...]] = {
     "write": ("round_trip",),
     "read": ("round_trip",),
 }
-"""Kind of function -> the checks that run it or read its result; other kinds: all. Other checks are unaffected."""
+"""Kind of function -> the checks that run it or read its result. A kind that is not listed concerns all checks."""
 STATE = "state"
-"""The place of faults that keep state or damage it: whether a check finds them depends on the checks before it."""
+"""The place of faults that keep or damage state. Whether a check finds them depends on the checks before it."""
 FURTHER = 3
 """After the first case in which a check finds a fault, all checks judge this many more cases that it changes, so that
 a row names every check that finds it."""
 WITHIN = 12
-"""They are taken from this many cases after the first one."""
+"""The FURTHER cases are taken from this many cases after the first one."""
 _DATA = ("bound", "output_shape", "tensors", "doubles", "centre", "y", "built_in")
 _HANDED = (*_DATA, "parameters", "_provided", "codes", "values", "y_hat", "centred", "sums", "sum_magnitudes")
 _KEPT: Mapping[Kind, tuple[str, ...]] = {"quantize": _DATA, "quantized": _HANDED, "accumulate": _HANDED}
-"""The parts of the unchanged run that a trial keeps, by the function that is changed. For other functions it keeps
-the outcome too."""
+"""Kind of the changed function -> the parts of the unchanged run that a trial keeps. For kinds that are not listed, it
+keeps all these parts and the outcome."""
 
 
 Compared = tuple[Array, Array | None, float]
@@ -107,15 +107,15 @@ class Subject:
         self._given: dict[tuple[int, Kind], list[object]] = {}
 
     def examine(self, fault: Fault) -> Found:
-        """Return the cases that *fault* changes and the checks that find it.
+        """Return whether *fault* changes anything, and the checks that find it.
 
-        Changed cases are judged until one check does.
-
-        A few later cases are judged too, to name other checks that find the fault. Under a schedule no later case is
-        judged. A fault may change a run in a way that no check of its case sees; then it is judged on the other cases.
+        The cases that it changes are judged until a check fails. A few later cases are judged to name other checks
+        that find it, but none under a schedule. If no check of the changed cases fails, the other cases are judged
+        as well.
         """
         found, started = Found(), perf_counter()
         further, within = (0, 0) if self._samples else (FURTHER, WITHIN)
+        # two plantings, because a fault may keep state: comparing must not advance the state that checks see
         compared, watched = self.planting(fault), self.planting(fault)
         changed: list[int] = []
         last: int | None = None
@@ -130,6 +130,7 @@ class Subject:
             if found.kills and last is None:
                 last, changed = index + within, []
         if found.effect and not found.kills:
+            # the fault may show in cases whose checks run the function in other ways than the comparison does
             for index in sorted(set(range(len(self.trials))) - set(changed)):
                 self._judge(index, fault, watched, found, started)
                 if found.kills:
@@ -137,7 +138,7 @@ class Subject:
         return found
 
     def examine_among(self, fault: Fault, indices: Sequence[int]) -> Found:
-        """Return which cases *fault* changes, and which check first finds it; later cases are not judged."""
+        """Return whether *fault* changes one of the cases *indices*, and which check first finds it."""
         found, started = Found(), perf_counter()
         compared, watched = self.planting(fault), self.planting(fault)
         changed: list[int] = []
@@ -156,7 +157,7 @@ class Subject:
         return found
 
     def every(self) -> Iterator[Trial]:
-        """Yield a trial of every case; each case is built when a fault first comes to it."""
+        """Yield a trial of every case. A case is built when the first fault gets to it."""
         for index in itertools.count():
             if index == len(self.trials):
                 drawn = next(self._cases, None)
@@ -181,7 +182,7 @@ class Subject:
         return Planting(fault, self.session.library.spec(self.op), tuple(self.session.library.platforms))
 
     def compared(self, fault: Fault) -> list[Compared]:
-        """Return, for each case that *fault* changes, the expected and actual real output, and the value of one code.
+        """Return the expected and actual real output, and the value of one code, for each case that *fault* changes.
 
         Empty for a fault in a file, which changes no output.
         """
@@ -195,6 +196,7 @@ class Subject:
                 try:
                     with planting:
                         got, _ = _real(anew(trial, fault.kind), fault.kind)
+                # other tools' tests see an exception as well as a wrong result
                 except Exception:  # noqa: BLE001 - a test sees that a function raises
                     rows.append((wanted, None, step))
                 else:
@@ -211,11 +213,13 @@ class Subject:
         self, index: int, fault: Fault, planting: Planting, found: Found, started: float, number: int | None = None
     ) -> None:
         unchanged = self.trials[index]
+        # the unchanged case is judged once, and only if some fault changes it
         if index not in self.alarms:
             self.alarms[index] = tuple(verdict.check for verdict in judge(unchanged) if verdict.failing)
         checks: Sequence[str] = self._scheduled[index]
         if fault.place != STATE:
             seen = _SEEN_BY.get(fault.kind, EVERY)
+            # one finding per check is enough, and the remaining checks cannot see the function
             checks = [name for name in checks if name in seen and name not in found.kills]
         trial = anew(unchanged, fault.kind)
         with planting:
@@ -227,7 +231,7 @@ class Subject:
 
 
 def anew(trial: Trial, kind: Kind) -> Trial:
-    """Return *trial* without the results of a changed function of *kind*; provided tensors are copies."""
+    """Return *trial* without the results of the changed functions of *kind*; provided tensors are copied."""
     other = copy.copy(trial)
     kept = _KEPT.get(kind, (*_HANDED, "outcome"))
     other.__dict__ = {
@@ -247,12 +251,10 @@ def _computed(trial: Trial, name: str) -> bool:
 
 
 def given(trial: Trial, kind: Kind) -> Iterator[object]:
-    """Yield all results of the functions of *kind* for a trial, piece by piece.
+    """Yield all results of the functions of *kind* for a trial, piece by piece; the message if a function raises.
 
-    For a function that raises, the message.
-
-    Forwards run on the case's operands, on other operands of the same shapes, and once more; the operands are compared
-    afterwards.
+    Forwards run on the case's operands, on other operands of the same shapes, and on the case's operands again. The
+    operands are yielded too, since a fault may write into them.
     """
     try:
         if kind == "tile":
@@ -265,6 +267,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
             yield _run(trial, "quantized", {name: torch.clone(values) for name, values in trial.codes.items()})
         else:
             operands = trial.tensors if kind == "reference" else trial.codes
+            # the third run shows a function that keeps a result of an earlier run
             for change in (torch.clone, _reversed, torch.clone):
                 seen = {name: change(values) for name, values in operands.items()}
                 yield _run(trial, kind, seen), seen
@@ -275,6 +278,7 @@ def given(trial: Trial, kind: Kind) -> Iterator[object]:
 
 def differs(before: Iterable[object], after: Iterable[object]) -> bool:
     """Return whether two runs gave different pieces. The second run stops at the first difference."""
+    # a filler that equals nothing: a run that gives fewer pieces is different
     nothing = object()
     return any(
         one is nothing or other is nothing or not bitwise_equal(one, other)
@@ -289,7 +293,7 @@ def _tiled(trial: Trial) -> Tensor | None:
 
 
 def _in_files(trial: Trial) -> list[object]:
-    """Return the graph that is read back of each file format that holds the operator."""
+    """Return, for each file format that can hold the operator, the graph that is read back from a written file."""
     return [_in_file(trial, file) for file in layer_files(trial.spec).values()]
 
 

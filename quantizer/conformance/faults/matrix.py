@@ -24,7 +24,7 @@ from quantizer.runtime.isolation.plugins import judged
 
 @dataclass(frozen=True)
 class Job:
-    """One operator to examine, as plain data for a worker process."""
+    """The request to examine one operator, as plain data for a worker process."""
 
     options: Options
     environment: Mapping[str, str]
@@ -35,11 +35,11 @@ class Job:
     corpus: int = 0
     """The number of generated cases for pairs that have no effect in the gate's cases; 0: run none."""
     peers: bool = False
-    """Also judge the faults by other tools' policies."""
+    """Whether the faults are also judged by other tools' policies."""
     schedule: bool = False
-    """Judge each case only by the checks that the gate profile runs on it."""
+    """Whether each case is judged only by the checks that the gate profile runs on it."""
     places: bool = False
-    """Examine each fault on each platform and under each arithmetic separately, not in the operator as a whole."""
+    """Whether each fault is examined separately on each platform and under each arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +54,15 @@ class Row:
     """The number of cases of the gate."""
     kills: tuple[Kill, ...] = ()
     reason: str = ""
-    """The reason why a listed pair has no effect, or the case of the corpus in which it has one."""
+    """Why a listed pair has no effect, or the case of the corpus in which it has one."""
     peers: Mapping[str, Share] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Result:
-    """Everything about one operator: its rows, and alarms on the unchanged operator as (target, check, case).
+    """The rows of one operator, and the alarms on the unchanged operator as (target, check, case).
 
-    Every case that kills something is judged unchanged too.
+    Every case that kills a fault is also judged without it.
     """
 
     op: str
@@ -87,10 +87,7 @@ def run(job: Job) -> Result:
 
 
 def examined(session: Session, job: Job) -> Result:
-    """Examine one operator: plant every fault in the gate's cases.
-
-    Faults without effect there are tried on the corpus.
-    """
+    """Plant every fault in the gate's cases of one operator, and try those without effect there on the corpus."""
     subject = Subject(session, job.op, gate_cases(session, job.op), SCHEDULE if job.schedule else None)
     faults = [fault for fault in catalogue() if fault.id in job.faults]
     count = number_of_cases(session, job.op)
@@ -118,6 +115,7 @@ def _alarms(subject: Subject) -> tuple[tuple[str, str, str], ...]:
 def _row(subject: Subject, fault: Fault, job: Job, count: int) -> Row:
     listed = job.listed.get((fault.id, job.op, EVERYWHERE))
     if listed is not None:
+        # a listed pair is not judged, but its reason must still be true
         outcome = STALE if subject.changes(fault) else WITHOUT
         return Row(fault.id, fault.place, job.op, outcome, count, reason=listed)
     found = subject.examine(fault)
@@ -143,12 +141,14 @@ def effects(session: Session, op: str, faults: Sequence[Fault], size: int) -> Ma
     found: dict[str, Case] = {}
     for target, case in corpus(session, spec, size):
         trial = Trial(target, case, session.engine)
+        # the unchanged functions run once per case, whatever the number of faults
         before = {kind: list(given(trial, kind)) for kind in {fault.kind for fault, _ in waiting.values()}}
         for name, (fault, planting) in list(waiting.items()):
             with planting:
                 if differs(before[fault.kind], given(anew(trial, fault.kind), fault.kind)):
                     found[name] = case
                     waiting.pop(name)
+        # the corpus is built case by case: most faults need only a few
         if not waiting:
             break
     return found

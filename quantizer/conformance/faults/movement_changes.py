@@ -39,7 +39,7 @@ def none_from_the_end(original: Function) -> Function:
 
 
 def indices_in_a_byte(original: Function) -> Function:
-    """Keep only eight bits of an index that is not negative."""
+    """Keep only the low eight bits of each index that is not negative."""
     return _with_indices(original, lambda indices: torch.where(indices < 0, indices, indices & 0xFF))
 
 
@@ -69,6 +69,7 @@ def each_from_the_start(original: Function) -> Function:
 
 def each_at_its_multiple(original: Function) -> Function:
     """Begin every piece where it would begin if all pieces before it had its size."""
+    # right only for pieces of one size
     return _pieces(original, lambda size, index, _start: range(size * index, size * index + size))
 
 
@@ -93,6 +94,7 @@ def _pieces(original: Function, taken: Callable[[int, int, int], Sequence[int]])
 
     def faulty(*, x: Tensor, axis: int, sizes: Sequence[int], **_: Any) -> tuple[Tensor, ...]:
         places = [taken(size, i, sum(sizes[:i])) for i, size in enumerate(sizes)]
+        # modulo the axis, since a wrong place may lie beyond its end
         return tuple(x.index_select(axis, torch.tensor(list(place)) % x.shape[axis]) for place in places)
 
     return faulty
@@ -109,7 +111,7 @@ def turned_around(original: Function) -> Function:
 
 
 def forwards(original: Function) -> Function:
-    """Undo the reversal along axes with a negative stride."""
+    """Return elements in forward order along axes with a negative stride."""
 
     def faulty(*operands: Tensor, strides: Sequence[int], **named: Any) -> Tensor:
         codes: Tensor = original(*operands, strides=strides, **named)
@@ -169,7 +171,7 @@ def sides_exchanged(original: Function) -> Function:
 
 
 def not_the_other_way(original: Function) -> Function:
-    """Replace the comparison by the negation of its reverse. This inverts the result for equal operands."""
+    """Replace a < b by not (b < a), which inverts the result for equal operands."""
 
     def faulty(**named: Any) -> Tensor:
         return 1 - sides_exchanged(original)(**named)  # type: ignore[no-any-return]
@@ -187,6 +189,7 @@ def other_end(original: Function) -> Function:
     """Pick the smallest element instead of the largest, or the other way round."""
 
     def faulty(*, x: Tensor, **named: Any) -> Tensor:
+        # the largest of -x is the smallest of x; an index needs no sign
         picked: Tensor = original(x=-x, **named)
         return -picked if "axes" in named else picked
 
@@ -201,6 +204,7 @@ def first_left_out(original: Function) -> Function:
         if x.shape[axis] < 2:
             return original(x=x, **named)  # type: ignore[no-any-return]
         picked: Tensor = original(x=x.narrow(axis, 1, x.shape[axis] - 1), **named)
+        # without the first element, indices are one too small
         return picked if "axes" in named else picked + 1
 
     return faulty

@@ -22,6 +22,7 @@ FEW_BITS = 8
 @contextmanager
 def _step(name: str, change: Callable[[Function], Function]) -> Iterator[None]:
     """Run a block in which one step of the operator is changed."""
+    # the steps are functions of the module, which the forward looks up by name at each call
     own = getattr(normalize, name)
     setattr(normalize, name, change(own))
     try:
@@ -59,7 +60,7 @@ def root_minus_one(own: Function) -> Function:
 
 
 def normalized_plus_one(own: Function) -> Function:
-    """Add one to the numbers that the platform shifts and rounds: the normalised value, and the factor of 16 bits."""
+    """Add one to the numbers that the platform shifts and rounds: the normalised value and the factor of 16 bits."""
     return lambda values, bits, mode: own(values, bits, mode) + (mode != "half_up")
 
 
@@ -74,6 +75,7 @@ def few_bits(own: Function) -> Function:
     def changed(squares: Tensor, *rest: Any) -> Any:
         length = torch.frexp(squares.double()).exponent.to(torch.int64)
         low = (length - FEW_BITS).clamp(min=0)
+        # the bits below the FEW_BITS leading ones become 0
         return own(squares >> low << low, *rest)
 
     return changed
@@ -84,6 +86,7 @@ def inverse_in_q15(own: Function) -> Function:
     del own
 
     def changed(numerator: Tensor, mantissa: Tensor, exponent: Tensor, mode: str) -> Tensor:  # noqa: ARG001
+        # the root is mantissa * 2**-exponent
         inverse = torch.exp2(exponent.double() + 15) / mantissa.clamp(min=1)
         return numerator * torch.round(inverse).to(torch.int64) << (QUOTIENT_BITS - 15)
 
@@ -95,6 +98,7 @@ def unbiased(original: Function) -> Function:
 
     def faulty(*operands: Tensor, **named: Any) -> Any:
         with (
+            # the two steps of the forwards in which squares are divided by N
             _step("_spread", lambda own: lambda rows, total: _biased_away(own(rows, total), rows.shape[1])),
             _step("_variance", lambda own: lambda squares, n, shift: own(_biased_away(squares, n), n, shift)),
         ):

@@ -33,6 +33,7 @@ def double_rounding(original: Function) -> Function:
         outcome = original(*operands, parameters=finer(parameters, EXTRA_BITS), **named)
         codes = outcome.codes if isinstance(outcome, Staged) else outcome
         rounded = divide(codes, 1 << EXTRA_BITS, "half_even") + output.zero_point
+        # `finer` takes the zero point and the clamp away, so they are applied after the second rounding
         codes = rounded.clamp(output.qmin, output.qmax)
         staged: Tensor | Staged = replace(outcome, codes=codes) if isinstance(outcome, Staged) else codes
         return staged
@@ -46,6 +47,7 @@ def finer(p: Parameters, bits: int) -> Parameters:
     wide = replace(p.outputs["y"], dtype=WIDE, qmin=WIDE.min, qmax=WIDE.max, zero_point=zero)
     if p.rescale is None:
         return replace(p, outputs={**p.outputs, "y": wide})
+    # each requantization is made 2**bits larger where it stays exact: divisor, factors, multiplier or shift
     if p.rescale.variant in ("exact", "f32_dequantized"):
         ratio = replace(p.rescale, divisor=p.rescale.divisor / (1 << bits))
     elif p.rescale.factors and p.rescale.variant in ("f32_even", "f32_even_zpin"):
@@ -77,6 +79,7 @@ def requantized_as(variant: Variant) -> Callable[[Parameters], Parameters]:
 
     def changed(p: Parameters) -> Parameters:
         known = p.rescale
+        # these ratios are no plain multiplier of one sum
         if known is None or known.factors or known.variant in ("f32_dequantized", "area_multiplier"):
             return p
         real = known.mantissa * torch.exp2(-known.shift.double()) / known.divisor
@@ -121,6 +124,7 @@ def without_product_of_zeros(original: Function) -> Function:
 
     def faulty(*, parameters: Parameters, **named: Any) -> Tensor:
         found: Tensor = original(parameters=parameters, **named)
+        # centred operands of 1: the forward then counts the products of each sum
         ones = {n: torch.ones_like(v) + _zero(v, n, parameters) for n, v in named.items() if _is_operand(n, v)}
         counts: Tensor = original(parameters=parameters, **{**named, **ones})
         first, second = (int(params.zero_point) for params in list(parameters.inputs.values())[:2])
@@ -138,6 +142,7 @@ def bias_after_rounding(original: Function) -> Function:
             result: Tensor | Staged = original(*operands, parameters=parameters, **named)
             return result
         codes: Tensor = original(*operands, parameters=parameters, **{**named, "bias": None})
+        # centred operands of 0: only the bias is left
         apart = {n: torch.zeros_like(v) + _zero(v, n, parameters) for n, v in named.items() if _is_operand(n, v)}
         alone: Tensor = original(*operands, parameters=parameters, **{**named, **apart, "bias": bias})
         output = parameters.outputs["y"]
@@ -163,6 +168,7 @@ def bias_of_first_channel(original: Function) -> Function:
         constants = dict(found.constants)
         for name, held in found.constants.items():
             if request.spec.inputs[name].role == "bias" and held.params.scale.dim():
+                # codes of every channel in the unit of the first one
                 ratio = held.params.scale / held.params.scale[0]
                 codes = torch.round(held.codes * ratio).long().clamp(held.params.qmin, held.params.qmax)
                 constants[name] = replace(held, codes=codes)
@@ -186,6 +192,7 @@ def multiplied_along_last(original: Function) -> Function:
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Tensor | Staged:
         result: Tensor | Staged = original(*operands, parameters=parameters, **named)
         shape, ratio = (result.codes if isinstance(result, Staged) else result).shape, parameters.rescale
+        # where the sizes differ, a kernel with this mistake would fail instead of giving other codes
         if ratio is None or ratio.mantissa.dim() == 0 or ratio.mantissa.numel() != shape[-1]:
             return result
         turned = replace(parameters, rescale=replace(ratio, axis=len(shape) - 1))

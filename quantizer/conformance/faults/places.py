@@ -1,7 +1,7 @@
-"""The kill matrix by place: fault x operator x (platform, arithmetic), where a case has one arithmetic.
+"""The kill matrix by place: fault x operator x (platform, arithmetic). Each case has one arithmetic.
 
-A fault found on one platform proves nothing for another. There, the number that it changes may have another name or
-not exist.
+That a fault is found on one platform proves nothing for another, where the number that it changes may have another
+name or not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import QuantizerError
 
 KILLED, SURVIVES, WITHOUT, UNDECIDED, STALE = "killed", "survives", "without effect", "undecided", "listed, with effect"
-"""STALE: listed as without effect, and has one; UNDECIDED: no effect in the gate's cases, and no reason is known."""
+"""STALE: listed as without effect, but has one. UNDECIDED: no effect in the gate's cases, and no known reason."""
 FAILING = (SURVIVES, STALE)
 
 
@@ -64,7 +64,9 @@ class Places:
         self, fault: Fault, platform: str, name: str, indices: Sequence[int], listed: Mapping[Triple, str]
     ) -> Place:
         found, spec = self._subject.examine_among(fault, indices), self._subject.trials[indices[0]].spec
+        # a reason for all platforms comes first
         known = next((listed[key] for at in (EVERYWHERE, platform) if (key := (fault.id, spec.op, at)) in listed), "")
+        # a known reason is preferred to a derived one
         reason = "" if found.effect else known or silence(fault, [self._subject.trials[index] for index in indices])
         if found.effect:
             outcome = STALE if known else KILLED if found.kills else SURVIVES

@@ -1,4 +1,4 @@
-"""Plants a fault: replaces the functions that it concerns while a with-block runs."""
+"""Plants a fault by replacing the functions that it concerns while a with-block runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _IN_FILES: Mapping[str, str] = {"convert": "foreign", "write": "to_bytes", "read
 
 
 class Planting:
-    """A fault in every function of an operator that it concerns, on every platform; entered as often as needed.
+    """A context manager that plants a fault in an operator's functions on every platform. It can be entered repeatedly.
 
     State that a changed function keeps between runs lives as long as this object.
     """
@@ -35,6 +35,7 @@ class Planting:
             self._file = layer_files(spec)[fault.form]
             self._changed.append((None, fault.wrap(getattr(self._file, self._in_file))))
             return
+        # None: the function of all platforms that have none of their own
         for place in (None, *platforms):
             original = _original(fault.kind, spec.op, place)  # type: ignore[arg-type]
             if original is not None:
@@ -42,6 +43,7 @@ class Planting:
 
     def __enter__(self) -> Self:
         if self._in_file is not None:
+            # the function is replaced in the file format itself, and the stack puts it back
             own, (_, changed) = getattr(self._file, self._in_file), self._changed[0]
             setattr(self._file, self._in_file, changed)
             self._stack.callback(setattr, self._file, self._in_file, own)
@@ -68,6 +70,7 @@ def _original(kind: FunctionKind, op: str, platform: str | None) -> Function | N
     """
     own = REGISTRY.entries.get((op, kind, platform))
     if kind == "quantized":
+        # an operator that gives sums has its integer forward by way of `accumulate`
         own = own or REGISTRY.entries.get((op, "accumulate", platform))
     if platform is not None and not own:
         return None

@@ -1,8 +1,8 @@
 """Tolerances by which published test harnesses compare an operator with its reference, each with its source.
 
-Each compares the real outputs of the changed operator with those of the unchanged one, like a test that runs the
-quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add the tolerances of the
-tests of their systems.
+Each policy compares the real outputs of the changed operator with those of the unchanged one, like a test that runs
+the quantized model twice. No policy looks at parameters, tiles, files or a second run. Rooms add the tolerances of
+their systems' tests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quantizer.core.rooms import loaded, rooms
 
 Array = NDArray[Any]
 Accepts = Callable[[Array, Array, float], bool]
-"""accepts(wanted, got, step): whether the test passes; step is one code of the output, 0 for a float forward."""
+"""accepts(wanted, got, step): whether the test passes; *step* is one code of the output, or 0 for a float forward."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Policy:
     source: str
     accepts: Accepts
     in_codes: bool = False
-    """Its unit is a code, so it cannot judge a float forward."""
+    """Whether its unit is a code, so that it cannot judge a float forward."""
 
 
 def close(atol: float, rtol: float) -> Accepts:
@@ -40,6 +40,7 @@ def close(atol: float, rtol: float) -> Accepts:
 
 def within_codes(count: float, atol: float = 0.0) -> Accepts:
     """Accept elements that differ by at most this many codes."""
+    # a little more than the codes, since differences of real values are rounded
     return lambda wanted, got, step: bool((np.abs(got - wanted) <= atol + count * step * (1 + 1e-9)).all())
 
 
@@ -107,7 +108,7 @@ def policies() -> tuple[Policy, ...]:
 
 @dataclass(frozen=True)
 class Share:
-    """How many of the cases that a fault changes a policy finds."""
+    """The number of cases that a fault changes, and how many of them a policy rejects."""
 
     found: int
     cases: int
@@ -127,6 +128,7 @@ def shares(compared: list[tuple[Array, Array | None, float]]) -> Mapping[str, Sh
 
 
 def _accepted(policy: Policy, wanted: Array, got: Array | None, step: float) -> bool:
+    # every test sees an exception, another shape, and NaN or infinity
     if got is None or got.shape != wanted.shape or not np.isfinite(got).all():
         return False
     return policy.accepts(wanted, got, step)

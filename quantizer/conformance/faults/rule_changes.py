@@ -20,7 +20,7 @@ Ranges = Mapping[str, Range]
 
 
 def asked(change: Callable[[Request], Request]) -> Wrap:
-    """Make the quantize rule see a changed request; the platform that it provides stays the true one."""
+    """Make the quantize rule see a changed request, while the parameters that it provides name the true platform."""
 
     def wrap(original: Function) -> Function:
         def faulty(request: Request) -> Parameters:
@@ -40,8 +40,10 @@ def ranges(change: Callable[[str, Range, Request], Range]) -> Wrap:
 def percentile(name: str, pair: Range, request: Request) -> Range:
     """Estimate a range by the second smallest and the second largest value."""
     values = request.samples.get(name)
+    # with fewer values, the second smallest and the second largest are not an estimate
     if values is None or values.numel() < 4:
         return pair
+    # 0 stays in the range, as every calibration keeps it
     ordered = values.flatten().sort().values
     return min(float(ordered[1]), 0.0), max(float(ordered[-2]), 0.0)
 
@@ -72,6 +74,7 @@ def of_magnitude(name: str, pair: Range, request: Request) -> Range:  # noqa: AR
 def in_float16(name: str, pair: Range, request: Request) -> Range:  # noqa: ARG001
     """Keep the ends of a range in float16."""
     low, high = (float(torch.tensor(end, dtype=torch.float16)) for end in pair)
+    # a range that float16 does not hold stays unchanged, as no tool would store it
     return (low, high) if low < high and max(-low, high) < float("inf") else pair
 
 
@@ -88,10 +91,11 @@ def not_widened(original: Function) -> Function:
 
 
 def _shrunk(params: QParams, pair: Range) -> QParams:
-    """Return *params*; if the range does not contain 0, with the scale of the range before it is widened to 0."""
+    """Return *params*; if the range does not contain 0, with the scale of the range before it was widened to 0."""
     low, high = pair
     if low <= 0.0 <= high or params.scale.dim():
         return params
+    # width of the range over its width after widening
     share = (high - low) / max(high, -low)
     steps = None if params.steps is None else params.steps / share
     return replace(params, scale=params.scale * share, steps=steps)
@@ -116,6 +120,7 @@ def _unclamped(params: QParams, pair: Range | None) -> QParams:
         return params
     low = min(pair[0], 0.0)
     zero = params.qmin - torch.round(torch.tensor(low, dtype=torch.float64) / params.scale).long()
+    # only a zero point near an end can have been clamped; others keep their own rounding
     ended = int(params.zero_point) in (params.qmin, params.qmax, params.qmin + 1)
     return replace(params, zero_point=zero) if ended else params
 
@@ -123,6 +128,7 @@ def _unclamped(params: QParams, pair: Range | None) -> QParams:
 def other_sign(params: QParams) -> QParams:
     """Give codes the other sign: their numbers move by half their range, and the zero point with them."""
     signed, half = params.dtype.kind == "int", 1 << (params.dtype.bits - 1)
+    # -128..127 becomes 0..255 and back: code - zero_point stays the same
     move = half if signed else -half
     dtype = integer(params.dtype.bits, signed=not signed)
     return replace(
@@ -168,6 +174,7 @@ def other_weight_range(original: Function) -> Function:
 
 def half_cell_late(table: Table) -> Table:
     """Move each entry half a cell towards its neighbour, as in a table over the middles of cells."""
+    # the last entry has no neighbour and repeats itself
     after = torch.cat([table.entries[1:], table.entries[-1:]])
     return replace(table, entries=(table.entries + after) >> 1)
 
@@ -210,6 +217,7 @@ def last_cell_extrapolated(original: Function) -> Function:
         table = parameters.tables.get("lut")
         if table is None or table.step <= 1 or isinstance(result, Staged):
             return result
+        # steps of tables are powers of two: place >> shift is the entry, the lower bits are the place between two
         shift, output = table.step.bit_length() - 1, parameters.outputs["y"]
         place = (x - table.first).clamp(0, table.entries.numel() * table.step - 1)
         beyond = (table.entries[-1] - table.entries[-2]) * (place & (table.step - 1)) >> shift

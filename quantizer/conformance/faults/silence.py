@@ -1,4 +1,4 @@
-"""Reasons why a fault has no effect on a platform: the number that it changes does not occur there."""
+"""Reasons why a fault has no effect on a platform, because the number that it changes does not occur there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Rule:
     """A precondition of some faults. On a platform without a case that meets it, they have no effect."""
 
     faults: tuple[str, ...]
-    """Identifiers, or their beginnings."""
+    """Identifiers of faults, or prefixes of them."""
     needed: Holds
     reason: str
 
@@ -40,13 +40,14 @@ def _shifted(trial: Trial) -> bool:
 
 
 def _of_more_than(bits: int) -> Holds:
-    """Hold where a multiplier or a factor has more significant bits."""
+    """Return a condition that holds where a multiplier or a factor has more than *bits* significant bits."""
 
     def holds(trial: Trial) -> bool:
         ratio = trial.parameters.rescale
         if ratio is None:
             return bool(trial.parameters.numbers)
         numbers = [*ratio.mantissa.flatten().tolist(), *ratio.factors.values()]
+        # scaled to *bits* bits before the point: what is left behind it are further significant bits
         return any(number * 2.0 ** (bits - math.frexp(number)[1]) % 1 != 0 for number in numbers)
 
     return holds
@@ -62,7 +63,7 @@ def _own_scale(trial: Trial) -> bool:
 
 
 def _computed(trial: Trial) -> bool:
-    """The forward computes codes: it does not look them up."""
+    """Return whether the forward computes codes instead of looking them up."""
     return not looked_up(trial.parameters)
 
 
@@ -75,7 +76,7 @@ def _fused(*names: str) -> Holds:
 
 
 def _beyond(bits: int) -> Holds:
-    """Hold where the sum of |terms| does not fit *bits*, the sign included."""
+    """Return a condition that holds where a sum of |terms| does not fit *bits* bits, sign included."""
 
     def holds(trial: Trial) -> bool:
         return trial.spec.error_model.kind != "bilinear" or bool((trial.sum_magnitudes >= 2.0 ** (bits - 1)).any())
@@ -103,6 +104,7 @@ def _integers(trial: Trial) -> bool:
 _MODES = tuple(mode for mode in DETERMINISTIC if mode != "half_even")
 _VARIANTS: tuple[Variant, ...] = ("f32_even", "q31_single", "q31_double", "q31_half_up", "half_away", "q15_half_up")
 _KERNEL = ("rounding_", "input_zero_point", "output_zero_point", "clip_range", "multiplier_", "shift_")
+# the first rule of a fault that no case meets gives the reason
 RULES = (
     Rule(
         ("power_of_two_",),
@@ -168,6 +170,7 @@ RULES = (
         Rule((f"accumulator_int{bits}",), _beyond(bits), f"No sum of the cases leaves {bits} bits.")
         for bits in (16, 24, 32)
     ),
+    # 24 bits of mantissa and the sign
     Rule(("accumulator_float32",), _beyond(25), "No sum of the cases needs more bits than float32 holds."),
     Rule(
         ("input_zero_point_sign", "input_zero_point_dropped", "output_zero_point_sign", "first_zero_point_for_all"),

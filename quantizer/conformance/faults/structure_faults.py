@@ -79,6 +79,7 @@ from quantizer.conformance.faults.number_changes import multiplier_in_place
 ATTRIBUTES: tuple[Fault, ...] = (
     Fault("padding_raw_zero", "padding", windowed, "quantized", raw_padding(lambda _: 0)),
     Fault(
+        # a selection such as max pooling pads with the smallest code, so the zero point is a fault in it
         "padding_zero_point",
         "padding",
         picking_windows,
@@ -193,6 +194,7 @@ RULES: tuple[Fault, ...] = (
 )
 
 STATE: tuple[Fault, ...] = (
+    # found only by a second run, another batch, or a comparison of what was passed in
     Fault("stale_second_run", "state", every, "quantized", stale_result),
     Fault("batch_statistic", "state", every, "quantized", batch_statistic),
     Fault("operand_in_place", "state", every, "quantized", in_place),
@@ -213,5 +215,6 @@ FLOATS: tuple[Fault, ...] = (
         attribute_change("axis", lambda v: v - 1 if v > 0 else v),
     ),
     Fault("reference_without_bias", "float path", biased, "reference", without_bias),
+    # 2**-18 is 32 units in the last place of float32
     Fault("reference_one_ulp", "float path", valued, "reference", code.relative(2.0**-18)),
 )

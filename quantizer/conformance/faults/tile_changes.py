@@ -22,6 +22,7 @@ def retiled(change: Retiled) -> Callable[[Function], Function]:
 
         def faulty(spec: Spec, shapes: Any, attrs: Any, plan: TilePlan) -> list[Tile]:
             found = tiles(spec, shapes, attrs, plan)
+            # a plan of one tile is the run without tiles, where no fault of tiles can show
             return change(found, shapes, attrs) if len(found) > 1 else found
 
         return faulty
@@ -39,7 +40,7 @@ def _put(box: Box, axis: int, ends: tuple[int, int]) -> Box:
 
 
 def _moved_seams(found: list[Tile], shapes: dict[str, tuple[int, ...]], by: tuple[int, int]) -> list[Tile]:
-    """Move both ends of each input window, unless the window touches the end of the tensor."""
+    """Move the ends of each input window by *by*, unless the window reaches the end of the tensor."""
     moved = []
     for tile in found:
         axis = _first_seam(tile, shapes["x"]) if "x" in tile.inputs else None
@@ -53,12 +54,12 @@ def _moved_seams(found: list[Tile], shapes: dict[str, tuple[int, ...]], by: tupl
 
 
 def halo_too_wide(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Cut input windows one element too long where the tensor goes on."""
+    """Make input windows one element too long where the tensor goes on."""
     return _moved_seams(found, shapes, (0, 1))
 
 
 def halo_shifted(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
-    """Cut input windows one element late where the tensor goes on."""
+    """Move input windows by one element where the tensor goes on."""
     return _moved_seams(found, shapes, (1, 1))
 
 
@@ -69,6 +70,7 @@ def padding_everywhere(found: list[Tile], shapes: dict[str, tuple[int, ...]], at
 
 def seam_doubled(found: list[Tile], shapes: dict[str, tuple[int, ...]], attrs: dict[str, Any]) -> list[Tile]:
     """Compute the first tile twice."""
+    # a tile that is written twice must be noticed, even though its codes are right
     return [found[0], *found]
 
 

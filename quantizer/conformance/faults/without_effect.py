@@ -1,6 +1,6 @@
-"""Pairs of fault and operator without effect, as data, each with its reason: cases/faults/without_effect.jsonl.
+"""Reads and writes cases/faults/without_effect.jsonl: pairs of fault and operator without effect, with their reasons.
 
-A row that names platforms is about these alone: `quantizer faults --places --list` writes such rows.
+A row that names platforms concerns only these. `quantizer faults --places --list` writes such rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quantizer.core.files import exists
 from quantizer.core.reading import Readable
 
 FILE = Path("faults") / "without_effect.jsonl"
-"""Below the folder of stored cases."""
+"""The file's path below the folder of stored cases."""
 _KEYS = ({"fault", "ops", "reason"}, {"fault", "ops", "platforms", "reason"})
 LISTED = Readable("a list of faults", 1 << 24, CaseError, 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.')
 EVERYWHERE = "*"
@@ -38,7 +38,7 @@ def read_without_effect(cases: Path) -> Mapping[Pair, str]:
 
 
 def read_places(cases: Path) -> Mapping[Triple, str]:
-    """Return (fault, operator, platform) -> reason of all that is listed; `EVERYWHERE` if no platform is named.
+    """Return (fault, operator, platform) -> reason of all rows; the platform is `EVERYWHERE` if a row names none.
 
     CaseError names the file and line of a row that is invalid or occurs twice.
     """
@@ -57,11 +57,12 @@ def read_places(cases: Path) -> Mapping[Triple, str]:
 
 
 def with_places(text: str, silent: Mapping[Triple, str]) -> str:
-    """Return the file's *text* with *silent* in place of the rows that name platforms. Rows for all platforms stay."""
+    """Return the file's *text* with *silent* in place of the rows that name platforms; rows for all platforms stay."""
     kept = [line for line in text.splitlines() if '"platforms"' not in line]
     ops: dict[tuple[str, str, str], list[str]] = {}
     for (fault, op, platform), reason in silent.items():
         ops.setdefault((fault, reason, platform), []).append(op)
+    # platforms with the same operators share a row, so that the file stays readable
     platforms: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
     for (fault, reason, platform), names in ops.items():
         platforms.setdefault((fault, reason, tuple(sorted(names))), []).append(platform)

@@ -1,4 +1,4 @@
-"""Cases of a small graph: sizes, data and which tensors hold codes, by hash; and the graph that they give."""
+"""Cases of a small graph: sizes, data, and which tensors hold codes, all by hash; and the graph that they give."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ POLICIES = {
     "symmetric powers of two": P.SYMMETRICAL | P.POWER_OF_2,
 }
 ONE_SIGN_IN = 3
-"""In one of so many cases each tensor has values of one sign: zero points at an end, sums that are all negative."""
+"""In one of this many cases, each tensor has values of one sign: zero points at an end, sums that are all negative."""
 LARGEST_ONE_IN = 4
-"""One size in so many is the largest of its domain: a multiple of a kernel's block and a rest."""
+"""One size in this many is the largest of its domain: a multiple of a kernel's block and a rest."""
 SQUARE_ONE_IN = 6
-"""In one of so many cases each size equals the one before it if its domain allows it: rewrites tell tensors by
-shape."""
+"""In one of this many cases, each size equals the one before it if its domain allows it, because rewrites distinguish
+tensors by their shapes."""
 
 
 @dataclass(frozen=True)
 class GraphCase:
-    """One graph with everything that decides its numbers."""
+    """One graph, and everything that decides its numbers."""
 
     graph: str
     form: int
-    """Which of the spec's forms."""
+    """The number of the spec's form: which results hold codes."""
     sizes: Mapping[str, int]
     seed: int
     data: str
     scheme: str = OWN
     """How activations get scales and zero points: a key of POLICIES."""
     nodes: tuple[str, ...] = ()
-    """Outputs, if only a part of the graph is requested."""
+    """The outputs, if only a part of the graph is requested."""
 
     def __str__(self) -> str:
         """The case in one line."""
@@ -136,6 +136,7 @@ def build(spec: GraphSpec, case: GraphCase) -> Built:
     source = from_model(_model(spec, case))
     feeds = {name: torch.from_numpy(_filled(case, name, source.tensor(name).shape)) for name in source.inputs}
     whole = with_constant_codes(with_qdq(quantize_graph(dispatch_graph(source), [feeds], _setting(case))))
+    # every result is quantized first, because only then are all scales known; some stay real numbers in this form
     open_ones = [name for name in spec.nodes if name not in spec.quantized[case.form] and name in source.tensors]
     graph = _showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph)
     if case.scheme == ONE_SCALE:
@@ -149,7 +150,7 @@ def _setting(case: GraphCase) -> Setting:
 
 
 def _on_one_scale(graph: Graph) -> Graph:
-    """Return *graph* with the largest scale of all activations for each of them.
+    """Return *graph* with one scale for all activations: the largest of theirs.
 
     Each range keeps its lower end, moved by one more code from tensor to tensor, so that no two zero points are equal
     by chance.
@@ -163,6 +164,7 @@ def _on_one_scale(graph: Graph) -> Graph:
         assert zero is not None
         ends = torch.iinfo(zero.dtype)
         own = torch.round((zero.double() - ends.min) * (scale.double() / largest))
+        # towards the middle, so that the zero point stays within the codes
         moved = ends.min + own + torch.where(own > MIDDLE, -place, place)
         changed += [
             replace(graph.tensor(name), data=largest),
@@ -172,7 +174,7 @@ def _on_one_scale(graph: Graph) -> Graph:
 
 
 def _on_codes(graph: Graph, feeds: Values) -> dict[str, torch.Tensor]:
-    """Return the real values of the nearest codes of the inputs that are quantized."""
+    """Return, for each quantized input, the real values of its nearest codes."""
     found = {}
     for node in graph.nodes:
         name = str(node.inputs[0])
@@ -219,6 +221,7 @@ def _model(spec: GraphSpec, case: GraphCase) -> onnx.ModelProto:
 def _needed(spec: GraphSpec, outputs: list[str]) -> dict[str, GraphNode]:
     """Return, in order, the nodes on which *outputs* depend."""
     wanted = set(outputs)
+    # nodes stand in order, so each node is seen before those that it reads
     for name in reversed(spec.nodes):
         if name in wanted:
             wanted.update(spec.nodes[name].reads)
@@ -239,6 +242,7 @@ def _filled(case: GraphCase, name: str, shape: tuple[int, ...]) -> np.ndarray[An
     chooser = HashChoices(key(case.seed, name), {})
     together = P.POWER_OF_2 in POLICIES[case.scheme]
     whole = HashChoices(case.seed, {})
+    # one exponent for all tensors where scales are powers of two, a separate one otherwise
     exponents = whole if together else chooser
     width = 2.0 ** exponents.integer("exponent", -1, 2) * (1 + chooser.integer("width", 0, 255) / 256)
     one_sign = case.scheme != ONE_SCALE and whole.integer("one sign", 1, ONE_SIGN_IN) == 1

@@ -1,4 +1,4 @@
-"""Conditions on a graph, as narrow as those under which an engine rewrites."""
+"""Conditions on a graph, as narrow as those that engines check before they rewrite."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def numbers(graph: Graph, name: str) -> torch.Tensor:
 
 
 def equal(part: str, *names: str) -> Condition:
-    """Return whether tensors have one scale, or one zero point."""
+    """Return a condition: the tensors *names* have equal scales, or equal zero points (*part*)."""
     return lambda graph: len({float(numbers(graph, f"{name}#{part}")) for name in names}) == 1
 
 
 def one_shape(*names: str) -> Condition:
-    """Return whether tensors have one shape."""
+    """Return a condition: the tensors *names* have equal shapes."""
     return lambda graph: len({graph.tensor(name).shape for name in names}) == 1
 
 
 def cubic(graph: Graph) -> bool:
-    """Return whether the axes of the input but for the first have one size."""
+    """Return whether all axes of the input except the first have the same size."""
     return len(set(graph.tensor("x").shape[1:])) == 1
 
 

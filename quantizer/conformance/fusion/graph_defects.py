@@ -1,4 +1,4 @@
-"""Which declared defects of fused kernels a graph meets, and the values of each node that their predicates may name."""
+"""Finds the declared defects of fused kernels that a graph meets, and the values that their predicates read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE
 
 
 def known_where_fused(built: Built, system: Chosen, platform: str) -> dict[str, str]:
-    """Return the declared defects of fused kernels, by the node of the graph that meets each."""
+    """Return node -> declared defect of a fused kernel, for each node that meets one."""
     found = {}
     for defect in load_library().platforms[platform].graph_defects:
         if defect.engine != system.entry.name or system.version not in defect.versions:
@@ -56,7 +56,7 @@ def _shape(tensor: Tensor | None) -> tuple[int, ...]:
 
 
 def _scalar(tensor: Tensor | None) -> float:
-    """Return the value of a constant of one element; 0 for anything else."""
+    """Return the value of a constant with one element; 0 for anything else."""
     data = None if tensor is None else tensor.data
     return 0.0 if data is None or data.numel() != 1 else float(data)
 
@@ -67,7 +67,7 @@ def _number(graph: Graph, node: Node | None, op: str, place: int) -> float:
 
 
 def _before(graph: Graph, name: str | None) -> str:
-    """Return the operator that made a tensor, before its quantization; empty for an input or a constant."""
+    """Return the operator that computed a tensor before it was quantized; empty for an input or a constant."""
     maker = graph.producers.get(str(name))
     return (
         _before(graph, maker.inputs[0]) if maker and maker.op in (QUANTIZE, DEQUANTIZE) else maker.op if maker else ""
@@ -75,7 +75,7 @@ def _before(graph: Graph, name: str | None) -> str:
 
 
 def _after(graph: Graph, name: str) -> str:
-    """Return the only operator that reads a tensor after its quantization; empty if several or none read it."""
+    """Return the only operator that reads a tensor after it was quantized; empty if several or none read it."""
     readers = graph.consumers.get(name, ())
     if len(readers) != 1:
         return ""

@@ -1,7 +1,7 @@
 """Judges an engine whose models are written operator by operator: one model of a graph against a model for each node.
 
-Both are runs of the same engine. The model of a node gets the codes of the models before it, so both runs must agree
-exactly: fusing nodes, or reusing their memory, must keep every code.
+Both are runs of the same engine, and the model of a node gets the codes of the models before it. So both runs must
+agree exactly: fusing nodes or reusing their memory must not change a code.
 """
 
 from __future__ import annotations
@@ -79,10 +79,12 @@ def _judged(built: Built, platform: str, engine: ExternalEngine) -> Verdict:
     if made.floats:
         return inconclusive(CHECK, f"{made.floats[0]!r} computes on real numbers")
     try:
+        # first in channels-last order; if the engine then keeps some tensor in another order, all as they are
         steps, wires = _wired_steps(made, built, engine, last=True)
     except RefusedError:
         steps, wires = _wired_steps(made, built, engine, last=False)
     named = {step.node.outputs[0]: number for number, step in enumerate(steps)}
+    # results that nothing reads are shown, too: an engine could leave out a node without readers
     shown = {name for name in made.graph.outputs if name in named} | named.keys() - made.graph.consumers.keys()
     ends = [number for name, number in named.items() if name in shown]
     results = engine.joined([step.lowered.job for step in steps], wires, ends)
@@ -131,6 +133,7 @@ def _channels_last(trial: NodeTrial) -> tuple[Call, dict[str, Tensor]] | None:
         return None
     attrs: dict[str, Any] = dict(call.attrs)
     if "axis" in attrs:
+        # the new place of an axis is where the permutation takes it from
         attrs["axis"] = LAST.index(attrs["axis"] % AXES)
     if "padding" in attrs:
         attrs["padding"] = tuple(attrs["padding"][axis + end] for end in (0, AXES) for axis in LAST)
@@ -138,9 +141,9 @@ def _channels_last(trial: NodeTrial) -> tuple[Call, dict[str, Tensor]] | None:
 
 
 def _wired(step: Step, steps: list[Step]) -> Iterator[tuple[str, int]]:
-    """Yield the feeds of a node that are the result of an earlier one, as the engine holds it.
+    """Yield each feed of a node that is the result of an earlier node, with the number of that node's step.
 
-    RefusedError if the engine holds the two in different axis orders: a transposition would stand between them.
+    RefusedError if the engine keeps the two in different axis orders, which would need a transposition between them.
     """
     made = {other.node.outputs[0]: number for number, other in enumerate(steps)}
     named = dict(zip(specs()[step.node.op].inputs, step.node.inputs, strict=False))
@@ -151,6 +154,7 @@ def _wired(step: Step, steps: list[Step]) -> Iterator[tuple[str, int]]:
         raw, fed = steps[source].raw[0], values
         if step.lowered.reshapes:
             raw, fed = raw.squeeze(), fed.squeeze()
+        # equal bytes in equal order: only then is the earlier result itself the operand
         if not np.array_equal(raw, fed):
             raise RefusedError(f"{step.node.name!r} reads {name!r} in another axis order than its maker writes")
         yield name, source

@@ -34,7 +34,7 @@ from quantizer.runtime.onnx.kernels import specs
 
 CHECK = "fusion"
 OF_ENGINES = ("engine", "arithmetic")
-"""Checks in which defects of engines show: engines that have their own platform, and other engines."""
+"""Checks that show defects of engines: of engines that have their own platform, and of other engines."""
 WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 """Operators of ONNX whose third operand is added to sums of products."""
 Codes = Mapping[str, Tensor]
@@ -47,7 +47,7 @@ def home(entry: Engine) -> str:
 
 @dataclass(frozen=True)
 class Judged:
-    """One thing that was compared: a node, the whole graph, a rewrite or an engine."""
+    """One comparison: of a node, the whole graph, a rewrite or an engine."""
 
     what: str
     verdict: Verdict
@@ -89,8 +89,8 @@ def judge_graph(
 ) -> list[Judged]:
     """Return all comparisons of one case on one platform.
 
-    engine, optimized: a real system without and with its optimizations, on the platform that it computes. rewrites: in
-    addition to our own, by name.
+    *engine*, *optimized*: a real system without and with its optimizations, on the platform that it computes.
+    *rewrites*: further rewrites by name, in addition to our own.
     """
     own = composed(build(spec, case), platform)
     found = [*_nodes(own)]
@@ -135,6 +135,7 @@ def _trials(made: IntegerExecutor, feeds: Values) -> Iterator[tuple[str, NodeTri
         if isinstance(node.parameters, Parameters):
             named = zip(specs()[node.op].inputs, node.inputs, strict=False)
             trial = NodeTrial(node, made.graph, {k: values[n].to(torch.int64) for k, n in named if n is not None})
+            # the codes that the whole run gave are judged: without this, the trial would run the node again
             trial.__dict__["outcome"] = Staged(values[node.outputs[0]].long(), {})
             yield node.name, trial
 
@@ -150,6 +151,7 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
     """Judge a rewrite of the quantized graph: the built-in functions must give the same codes before and after it."""
     graph = own.built.graph
     try:
+        # KeyError: the rewrite removed a tensor that another node reads
         changed = rewrite(graph)
         parts = parts_of(with_constant_codes(changed))
         edges = OwnIntegers(own.platform).whole(parts, dict(own.built.feeds))
@@ -162,9 +164,10 @@ def judge_rewrite(own: Composed, rewrite: Rewrite) -> Verdict:
 def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdict:
     """Judge an optimized run by the plain run: codes are equal where the parts' enclosures allow only one code.
 
-    A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error, and by half
-    a step of the sums where an engine may round a real bias to one. If it allows two codes for some element, an
-    optimized run may have either code, and later results may differ in any way: a difference there is inconclusive.
+    A part's enclosure is the float64 result on the operands of the plain run, widened by the float32 error. Where an
+    engine may round a real bias to steps of the sums, it is widened by half a step as well. If it allows two codes for
+    some element, an optimized run may have either code, and later results may differ in any way. A difference there is
+    inconclusive.
     """
     parts, names = parts_of(built.graph), list(built.graph.outputs)
     try:
@@ -178,6 +181,7 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
         if isinstance(enclosed, str):
             return inconclusive(CHECK, enclosed)
         for edge, enclosure in enclosed.items():
+            # the plain run is judged first: it can be the measure only if it is right
             if outside := enclosure.outside(edges[edge]).outside:
                 verdict = failure(CHECK, f"{engine.name}: {outside} elements of {edge!r} are outside their enclosure")
                 return _excused_plain(built, engine, edge, verdict)
@@ -188,7 +192,9 @@ def judge_optimized(built: Built, engine: Session, optimized: Session) -> Verdic
     verdict = compared(wanted, made)
     if not verdict.failing:
         return verdict
+    # outputs that no undecided element can reach must be equal in any case
     judged = {name: codes for name, codes in wanted.items() if name not in _behind(parts.graph, undecided)}
+    # the difference lies only in outputs behind an undecided element
     if undecided and not compared(judged, made).failing:
         return inconclusive(CHECK, f"{undecided[0]!r} has an element for which float32 allows two codes")
     return _excused_optimized(built, engine, optimized, wanted, made, verdict)
@@ -245,11 +251,13 @@ def _excused_optimized(
     assert system is not None
     graph, known, fused = built.graph, _known(built, system), known_where_fused(built, system, home(system.entry))
     if fused:
+        # an engine cannot fuse across a result that it must give: a defect of a fused kernel disappears
         shown = [*wanted, *(name for node in fused for name in graph.node(node).outputs if name not in wanted)]
         try:
             made = optimized.results(graph, dict(built.feeds), shown)
         except EngineError:
             return verdict
+    # what lies behind a defective node is taken from the plain run, and the rest must still agree
     behind = _behind(graph, known)
     rest = compared(wanted, {**made, **{name: wanted[name] for name in behind & wanted.keys()}})
     if rest.failing:
@@ -258,7 +266,7 @@ def _excused_optimized(
 
 
 def _behind(graph: Graph, edges: Collection[str]) -> set[str]:
-    """Return *edges* and all that is computed from them."""
+    """Return *edges* and all edges that are computed from them."""
     found = set(edges)
     for node in graph.order:
         if not found.isdisjoint(node.inputs):
@@ -303,7 +311,8 @@ def compared(wanted: Codes, found: Codes) -> Verdict:
 
 
 def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool]) -> GraphCase:
-    """Return the smallest case that still fails: fewer nodes first, then smaller sizes."""
+    """Return the smallest case found that still fails: first with fewer nodes, then with smaller sizes."""
+    # the graph up to one of its nodes, from the first on; only a quantized result can be an output
     for count in range(1, len(spec.nodes)):
         name = list(spec.nodes)[count - 1]
         inside = name in spec.quantized[case.form]
@@ -317,6 +326,7 @@ def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool
         for name, size in case.sizes.items():
             end = spec.dims[name].min
             least = 0 if end is None else int(end(case.sizes))
+            # the smallest size, half way to it, and one less: bisection, which ends at a size that no step can lower
             for value in dict.fromkeys((least, (least + size) // 2, size - 1)):
                 candidate = replace(case, sizes={**case.sizes, name: value})
                 if least <= value < size and _is_legal(spec, candidate) and _holds(fails, candidate):

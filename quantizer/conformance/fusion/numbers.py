@@ -1,8 +1,8 @@
-"""Gives a quantized graph the numbers that a platform takes: unsigned codes, and results with their operand's numbers.
+"""Gives a quantized graph the scales and zero points that a platform takes.
 
-Our quantizer of ONNX graphs chooses other numbers. If the operand of an operator that keeps its numbers holds no codes,
-it gets codes with the numbers of the result: a function that fuses it with the node before is defined as one after the
-other.
+These are unsigned codes, and results with the scale and zero point of their operand. Our quantizer of ONNX graphs
+chooses others. If the operand of an operator that keeps these numbers holds no codes, it gets codes with those of the
+result. A kernel that fuses the operator with the node before must then give what both give one after the other.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def _tied(graph: Graph, platform: Platform) -> Graph:
     for node in kept:
         maker = graph.producers.get(str(graph.node(node.name).inputs[0]))
         if maker is not None and maker.op == DEQUANTIZE:
+            # in the graph's order, so that a chain of such operators all get the numbers of the first operand
             given |= dict.fromkeys(_around(graph, node), given.get(maker.name, maker.inputs[1:]))
     nodes = (
         replace(node, inputs=(node.inputs[0], *given[node.name])) if node.name in given else node
@@ -69,7 +70,7 @@ def _with_coded_operand(graph: Graph, node: Node) -> Graph:
 
 
 def _around(graph: Graph, node: Node) -> Iterator[str]:
-    """Yield the names of the quantizations of a result and of the dequantizations of its codes."""
+    """Yield the names of the nodes that quantize a result, and of those that dequantize its codes."""
     for reader in graph.consumers.get(node.outputs[0], ()):
         if reader.op == QUANTIZE:
             yield reader.name
@@ -90,5 +91,6 @@ def _holds_activation(graph: Graph, node: Node) -> bool:
 
 
 def _moved(tensor: Tensor) -> Tensor:
+    # int16, because 127 + 128 leaves int8
     data = None if tensor.data is None else (tensor.data.to(torch.int16) + MIDDLE).to(torch.uint8)
     return replace(tensor, dtype=UNSIGNED, data=data)

@@ -1,7 +1,7 @@
-"""Operators of a user's model without codes between them, as one graph of a few nodes that an engine may fuse.
+"""Operators of a user's model with real numbers between them, as one graph of a few nodes that an engine may fuse.
 
-An operator that reads or makes real numbers is no case of its own. The graph from the codes before it to the codes
-behind it is judged like a shipped graph: the engine's optimized run by its run without.
+An operator that reads or makes real numbers cannot be a case by itself. The graph from the codes before it to the
+codes behind it is judged like a shipped graph: the engine's optimized run is compared with its plain run.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from quantizer.runtime.models.engines import OwnFloat, Session, Values
 from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, parts_of, with_constant_codes
 
 MOST = 3
-"""Operators of a graph."""
+"""The most operators in such a graph."""
 MAX_RUNS = 200
-"""Runs of a failing graph, in which its data become fewer."""
+"""The most runs of a failing graph while its data are reduced."""
 
 
 @dataclass(frozen=True)
 class Joined:
-    """Operators with real numbers between them, and the codes that the first ones read."""
+    """Operators with real numbers between them, and the codes that the first of them read."""
 
     names: tuple[str, ...]
     ops: tuple[str, ...]
@@ -50,7 +50,7 @@ def judge_joined(joined: Joined, engines: tuple[Session, Session]) -> Verdict:
 
 
 def smallest(joined: Joined, fails: Callable[[Joined], bool], *, runs: int = MAX_RUNS) -> Joined:
-    """Return the graph with as few values other than 0 as ddmin finds in its operands, in at most *runs* runs."""
+    """Return the failing graph with as few operand values other than 0 as ddmin finds in at most *runs* runs."""
     budget = Budget(fails, runs)
     for name, values in joined.built.feeds.items():
         zero = _code_of_zero(joined.built.graph, name)
@@ -63,6 +63,7 @@ def smallest(joined: Joined, fails: Callable[[Joined], bool], *, runs: int = MAX
 def _keeping(joined: Joined, name: str, zero: Tensor, places: list[tuple[int, ...]]) -> Joined:
     """Return *joined* with the values of operand *name* at *places* only, and 0 elsewhere."""
     feeds = joined.built.feeds
+    # expanded tensors share memory, so the values are written into a copy
     kept = zero.to(feeds[name].dtype).expand(feeds[name].shape).clone()
     for place in places:
         kept[place] = feeds[name][place]
@@ -70,7 +71,7 @@ def _keeping(joined: Joined, name: str, zero: Tensor, places: list[tuple[int, ..
 
 
 def _code_of_zero(graph: Graph, name: str) -> Tensor:
-    """Return the code that stands for 0 in an operand: its zero point if it holds codes under one, else 0."""
+    """Return the code that represents 0 in an operand: its zero point if it has exactly one, else 0."""
     readers = [
         node for node in graph.order if node.op == DEQUANTIZE and node.inputs[0] == name and len(node.inputs) > 2
     ]
@@ -79,8 +80,9 @@ def _code_of_zero(graph: Graph, name: str) -> Tensor:
 
 
 def _groups(parts: Parts, names: Collection[str]) -> Iterator[list[Part]]:
-    """Yield each part without a case that reads no real result, with the parts behind it up to the next codes."""
+    """Yield groups of parts without a case: one that reads codes only, and the parts behind it up to the next codes."""
     behind = {part.name: reader for part in parts.parts if (reader := _reader(parts, part)) is not None}
+    # a part inside a group begins no group of its own
     inner = {reader.name for reader in behind.values()}
     for part in parts.parts:
         if part.name in names and part.name not in inner:
@@ -110,6 +112,7 @@ def _joined(parts: Parts, group: list[Part], edges: Values) -> Joined:
     operands = dict.fromkeys(name for part in group for name in part.operands if name not in made)
     nodes = dict.fromkeys(node for part in group for node in part.nodes)
     names, ops = tuple(part.name for part in group), tuple(part.op for part in group)
+    # the graph is cut as if the group were a single part
     whole = Part(names[0], ops[0], tuple(nodes), tuple(operands), group[-1].results)
     graph = parts.cut(whole, edges).with_(name="+".join(names))
     return Joined(names, ops, Built(graph, {name: edges[name] for name in operands}))

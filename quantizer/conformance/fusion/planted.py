@@ -1,4 +1,4 @@
-"""Bugs of two nodes that are planted: each a wrong rewrite of one of the graphs."""
+"""Bugs that need two nodes, planted on purpose: each is a wrong rewrite of one of the graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from quantizer.conformance.fusion import wrong_rewrites as wrong
 from quantizer.conformance.fusion.rewrites import Rewrite
 
 WIDE = 2.0**20
-"""A number larger than any value of a case."""
+"""A number larger than any value of a case: a clip at it changes nothing."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ Rewrite = Callable[[Graph], Graph]
 
 
 def written_and_read(graph: Graph) -> Graph:
-    """Return the graph as it comes back from an ONNX file."""
+    """Return the graph after it was written to an ONNX file and read back."""
     return from_model(to_model(graph))
 
 
@@ -35,6 +35,7 @@ def duplicated(graph: Graph) -> Graph:
                 nodes.append(replace(maker, name=f"{maker.name}@{node.name}", outputs=(own,)))
             inputs[place] = own
         nodes.append(replace(node, inputs=tuple(inputs)))
+    # the shared dequantization has no reader any more
     return _used(graph.with_(nodes=tuple(nodes), tensors={**graph.tensors, **added}))
 
 
@@ -48,6 +49,7 @@ def quantized_twice(graph: Graph) -> Graph:
         if node.op != DEQUANTIZE or made in graph.outputs or graph.tensor(str(node.inputs[0])).data is not None:
             continue
         first, codes = f"{made}@first", f"{made}@codes"
+        # real -> codes -> real once more under the same numbers: codes are fixed points of this, so nothing changes
         nodes[-1] = replace(node, outputs=(first,))
         nodes.append(
             replace(node, name=f"{node.name}@q", op=QUANTIZE, inputs=(first, *node.inputs[1:]), outputs=(codes,))
@@ -81,8 +83,8 @@ def swapped(spec: GraphSpec) -> Rewrite | None:
 def _swapped(graph: Graph, first: str, second: str) -> Graph:
     """Return *graph* with *second*, which moves codes, before *first*.
 
-    A movement keeps the parameters of its operand. So the moved operand has the parameters that the first node reads.
-    The results of the first node keep their numbers, moved or not.
+    A movement keeps the parameters of its operand, so the moved operand has the parameters that *first* reads. The
+    results of *first* keep their scale and zero point.
     """
     a, b = graph.node(first), graph.node(second)
     source = graph.producers[str(a.inputs[0])]

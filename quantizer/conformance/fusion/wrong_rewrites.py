@@ -1,4 +1,4 @@
-"""Rewrites of a graph that change codes: how fusions, folded scales and moved nodes go wrong."""
+"""Wrong rewrites of a graph, which change codes: fusions, folded scales and moved nodes as engines get them wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def with_inputs(node: str, change: Callable[[Names], Names]) -> Rewrite:
 
 
 def with_nodes(graph: Graph, changed: Mapping[str, Sequence[Node]]) -> Graph:
-    """Return the graph with other nodes in the place of some, by the names of these."""
+    """Return the graph with some nodes replaced by others; *changed*: name of a node -> the nodes in its place."""
     return graph.with_(nodes=tuple(item for node in graph.nodes for item in changed.get(node.name, (node,))))
 
 
@@ -61,12 +61,12 @@ def clipped_between(low: Callable[[Graph], float], high: Callable[[Graph], float
 
 
 def by_scale_of(node: str, value: float) -> Callable[[Graph], float]:
-    """Return a bound whose code was counted by the scale of another tensor."""
+    """Return the bound that results if its code is computed with the scale of another tensor."""
     return lambda graph: value * float(numbers(graph, f"{node}#scale")) / float(numbers(graph, "clip#scale"))
 
 
 def off_by_zero_point(value: float) -> Callable[[Graph], float]:
-    """Return a bound whose code was counted from the code 0."""
+    """Return the bound that results if its code is counted from the code 0 instead of the zero point."""
     return lambda graph: value + code_zero("clip")(graph)
 
 
@@ -83,10 +83,11 @@ def padded_with_code_zero(graph: Graph) -> Graph:
 
 
 def bias_by(node: str, other: str) -> Rewrite:
-    """Take the codes of a bias, at the scale of the sums, for codes at the scale of *other*."""
+    """Read the codes of a bias, whose scale is that of the sums, with the scale of *other* in place of the input's."""
 
     def rewrite(graph: Graph) -> Graph:
         right, wrong = (numbers(graph, f"{name}#scale") for name in ("x", other))
+        # a bias scale is input scale * weight scale, so the ratio of the two scales is the whole error
         return with_numbers(str(graph.node(node).inputs[2]), lambda bias: bias * (wrong / right))(graph)
 
     return rewrite
@@ -102,7 +103,7 @@ def relu_before_sum(graph: Graph) -> Graph:
 
 
 def passed(node: Node) -> Node:
-    """Return a node that gives the first operand of *node*."""
+    """Return a node in place of *node* that returns its first operand unchanged."""
     return replace(node, op="Identity", inputs=node.inputs[:1], attrs={}, extra={"since": 13})
 
 
@@ -140,6 +141,7 @@ def with_numbers(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> R
 
 def padded_in_front(graph: Graph) -> Graph:
     """Put the padding of both ends in front, as an engine that knows one number for an axis."""
+    # ONNX lists the amounts before the four axes, then those behind them
     return with_numbers("pads", lambda pads: torch.cat([pads[:4] + pads[4:], torch.zeros_like(pads[4:])]))(graph)
 
 
@@ -157,7 +159,7 @@ def unrounded(node: str, reader: str) -> Rewrite:
 
 
 def axis_moved(graph: Graph) -> Graph:
-    """Leave the axis of scales per channel where a transposition of the weights moved the channels."""
+    """Keep the axis of per-channel scales although a transposition of the weights moved the channels."""
     return with_attributes("w#dequantize", lambda _: {"axis": 1})(graph)
 
 
@@ -173,7 +175,7 @@ def both(*rewrites: Rewrite) -> Rewrite:
 
 
 def quantized_by(node: str, other: str) -> Rewrite:
-    """Quantize the result of *node* by the scale of another tensor; who reads it has the right one."""
+    """Quantize the result of *node* with the scale of another tensor, while its readers use the right scale."""
     return with_inputs(f"{node}#quantize", lambda names: (names[0], f"{other}#scale", *names[2:]))
 
 
@@ -197,6 +199,7 @@ def padded_with_zero_of(node: str) -> Rewrite:
         wrong, right = (float(zero) if zero is not None else 0.0 for zero in numbers)
         scale, old = graph.tensor("x#scale").data, graph.node("pad")
         assert scale is not None
+        # the real value that the wrong zero point has as a code of the image
         filled = torch.tensor((wrong - right) * float(scale), dtype=torch.float32)
         value = Tensor("pad@value", (), graph.tensor("pad").dtype, filled)
         return graph.with_node(replace(old, inputs=(*old.inputs[:2], value.name))).with_tensors(value)
@@ -213,6 +216,7 @@ def pool_without_padding(graph: Graph) -> Graph:
     """Fold the padding into an average that divides by the places inside the image alone."""
     pads, old = numbers(graph, "pads"), graph.node("pool")
     axes = len(pads) // 2
+    # only the spatial axes: batch and channels have no padding
     inside = tuple(int(pads[i]) for i in (*range(2, axes), *range(axes + 2, 2 * axes)))
     folded = replace(old, inputs=("x#quantized",), attrs={**old.attrs, "pads": inside, "count_include_pad": 0})
     return graph.with_node(folded)
@@ -229,12 +233,12 @@ def factor_after(graph: Graph) -> Graph:
 
 
 def where(condition: Condition, rewrite: Rewrite) -> Rewrite:
-    """Rewrite only graphs that meet a condition, as narrow as an engine's."""
+    """Rewrite only graphs that meet a condition, as engines check narrow conditions before they rewrite."""
     return lambda graph: rewrite(graph) if condition(graph) else graph
 
 
 def left_to_codes(node: str) -> Rewrite:
-    """Leave a relu to the saturation of its codes, whatever its zero point."""
+    """Remove a relu as if the saturation of its codes replaced it, whatever its zero point."""
     return lambda graph: graph.with_node(passed(graph.node(node)))
 
 
@@ -255,7 +259,7 @@ def ends_exchanged(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def inverse_order(attrs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Take the places to which axes go for the places from which they come."""
+    """Use the inverse permutation: where each axis goes to, instead of where it comes from."""
     return {"perm": tuple(sorted(range(len(attrs["perm"])), key=attrs["perm"].__getitem__))}
 
 
@@ -286,6 +290,7 @@ def padding_folded(merge: Callable[[Sequence[int], Sequence[int]], Sequence[int]
     def rewrite(graph: Graph) -> Graph:
         pads, conv = numbers(graph, "pads").tolist(), graph.node("conv")
         own: Any = conv.attrs["pads"]
+        # height and width of the image's padding, before and behind
         merged: dict[str, Any] = {**conv.attrs, "pads": tuple(merge([*pads[2:4], *pads[6:8]], own))}
         return graph.with_node(replace(conv, inputs=("x#quantized", *conv.inputs[1:]), attrs=merged))
 
@@ -298,7 +303,7 @@ def computed_as(node: str, op: str, **attrs: float) -> Rewrite:
 
 
 def without_rest(block: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return a function that drops what a loop over blocks of rows leaves."""
+    """Return a function that sets the rows after the last whole block to 0, as a loop over blocks leaves them out."""
 
     def change(numbers: torch.Tensor) -> torch.Tensor:
         kept = len(numbers) // block * block
@@ -310,6 +315,7 @@ def without_rest(block: int) -> Callable[[torch.Tensor], torch.Tensor]:
 def gap_lost(graph: Graph) -> Graph:
     """Start the second part of a split where the first one ends."""
     middle = numbers(graph, "middle")
+    # the gap between both parts is lost, and the second part keeps its size
     return both(with_numbers("second", lambda _: middle), with_numbers("end", lambda _: 2 * middle))(graph)
 
 

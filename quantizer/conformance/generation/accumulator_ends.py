@@ -1,7 +1,7 @@
 """Cases in which the last code that a saturating accumulator holds, and the one before it, give other output codes.
 
-An accumulator that saturates one too early, such as one that is symmetric, gives the same codes elsewhere: a unit of
-the sum is a thousandth of a code.
+An accumulator that saturates one unit too early, such as a symmetric one, gives the same codes in all other cases,
+because a unit of the sum is only a thousandth of a code.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def at_the_end(target: Target, case: Case, end: int) -> Case | None:
     axis = channel_axis(target.spec, variables(target.spec, case.shapes, case.attrs), sums.ndim) or 0
     rows = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
     before = end - 1 if end > 0 else end + 1
+    # the channel whose sums go furthest beyond this end
     channel = int(np.argmax((rows * np.sign(end)).max(axis=1)))
+    # half way between both sums, so that they lie on different sides of the change
     for tried in _tried(target, case, tensors, channel, len(rows), (end + before) / 2):
         asked = np.full((len(rows), 2), (end, before))
         parameters = provided_for(target, tried, tensors)
@@ -46,7 +48,10 @@ def at_the_end(target: Target, case: Case, end: int) -> Case | None:
 def _tried(
     target: Target, case: Case, tensors: dict[str, NDArray[np.float64]], channel: int, channels: int, total: float
 ) -> Iterator[Case]:
-    """Yield the case with output steps for which *total* lies where a code changes: half a code, or a place beside."""
+    """Yield the case with output steps that put *total* where a code changes.
+
+    That is half a code, or half a place beside it where sums are rounded to binary places first.
+    """
     first = target.platform.first_rounding
     beside = (0.0,) if first is None else (0.5**first.fraction_bits / 2, -(0.5**first.fraction_bits) / 2)
     (name,) = target.spec.outputs

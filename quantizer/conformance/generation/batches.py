@@ -1,4 +1,4 @@
-"""Batches: a structure drawn once, several ranges of it, and several data sets under each."""
+"""Batches: a structure that is drawn once, with several ranges, and several data sets under each."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     chooser = _Member(structure, own)
     bound, present, first = drawn(spec, structure)
     sets: list[str] = list(spec.data)
+    # neighbouring cases take the data sets in turn
     data = sets[(sets.index(first) + place) % len(sets)]
     case = complete(target, bound, present, data, own.integer("seed", 0, (1 << SEED_BITS) - 1), chooser)
     return stacked(target, case, chooser, keeps=False, most=most)
@@ -44,6 +45,7 @@ class _Member:
         self._own = own
 
     def _of(self, name: str) -> ChoiceSource:
+        # "tiles.axis" and "tiles" alike
         return self._structure if name.split(".", 1)[0] in STRUCTURAL else self._own
 
     def integer(self, name: str, low: int, high: int) -> int:

@@ -114,6 +114,7 @@ def build_case(target: Target, chooser: ChoiceSource, change: Change | None = No
     spec = target.spec
     bound, present, data = drawn(spec, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
+    # None without a change, so that `complete` draws the ranges itself
     given = change and {name: changed_range(target, name, data, chooser, bound, change) for name in present}
     return complete(target, bound, present, data, seed, chooser, given)
 
@@ -134,6 +135,7 @@ def drawn(spec: Spec, chooser: ChoiceSource) -> tuple[dict[str, Any], list[str],
         bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
     present: list[str] = []
     for name, item in spec.inputs.items():
+        # an operand that needs another one is left out together with it: `present` holds the operands decided so far
         if not item.optional or (item.needs in (None, *present) and _present(name, chooser)):
             present.append(name)
     return bound, present, chooser.bin("data") or chooser.option("data", spec.data)
@@ -182,6 +184,7 @@ def complete(
     ranges |= _shared(target, ranges)
     case = _structure(target, bound, present, DataRecipe(data, seed)).but(ranges=ranges)
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
+    # requested ranges are kept as they are: those of outputs replace calibrated ones, and no ties are searched
     fixed = {name: span for name, span in (given or {}).items() if name in spec.outputs}
     tied = {} if given or case.data.set != "ties" else _tied(target, case, chooser)
     case = case.but(ranges={**_calibrated(target, case, chooser), **tied, **fixed})
@@ -221,11 +224,12 @@ def _runnable(target: Target) -> list[str]:
 def _activation(target: Target, chooser: ChoiceSource) -> str:
     legal = _runnable(target)
     asked = chooser.bin("activation")
+    # a row's activation may be one that only other platforms of the operator fuse
     return asked if asked in legal else chooser.option("activation", legal)
 
 
 def _calibrated(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
-    """Return the ranges, with calibrated ranges for outputs, from the reference on the case's own data."""
+    """Return the case's ranges, and for outputs the ranges of the reference's results on the case's own data."""
     spec = target.spec
     rules = {name: spec.quantization.outputs.get(name, "calibrated") for name in spec.outputs}
     calibrated = [name for name, rule in rules.items() if rule == "calibrated"]
@@ -247,10 +251,12 @@ def output_hints(target: Target, case: Case, tensors: Mapping[str, Any]) -> dict
     spec = target.spec
     hints = {"step": _accumulator_step(target, case, tensors)}
     if spec.error_model.kind == "product":
+        # a product of n factors has the unit step**n; its binary places are limited to exponents of float32
         places = math.log2(hints["step"]) * mean_terms(target, case)
         hints["step"] = 2.0 ** min(max(places, -MOST_PLACES), MOST_PLACES)
     if spec.error_model.kind == "mean":
         terms = mean_terms(target, case)
+        # half of this output step is the odd part of the number of terms: see `ties._one_of_each_sum`
         hints["mean_step"] = 2.0 * hints["step"] / (terms & -terms)
     if spec.error_model.terms is not None:
         hints["terms"] = float(spec.error_model.terms(variables(spec, case.shapes, case.attrs)))
@@ -286,6 +292,7 @@ def tile_plan(target: Target, case: Case, chooser: ChoiceSource) -> TilePlan:
     named = factors(target.spec, ["-"])["tiles"]
     kind = chooser.bin("tiles") or chooser.option("tiles", named)
     reductions = [name for name, rule in target.spec.tiling.items() if rule.rule == "accumulate" and name in axes]
+    # partial sums saturate at other places than the whole sum, so that a cut sum may rightly give other codes
     if target.platform.accumulator.overflow == "saturate":
         axes = {name: size for name, size in axes.items() if name not in reductions}
     if kind == "untiled" or not axes:
@@ -300,7 +307,9 @@ def tile_plan(target: Target, case: Case, chooser: ChoiceSource) -> TilePlan:
     names = list(axes)
     start = chooser.integer("tiles.axis", 0, len(names) - 1)
     budget = MAX_TILES
+    # beginning at a drawn axis, so that the first axis does not always use up the budget
     for name in names[start:] + names[:start]:
+        # the size classes of a single axis stand between `untiled` and `mixed`
         size = _tile_size(kind if kind != "mixed" else chooser.option(f"tiles.{name}", TILE_BINS[1:6]), axes[name])
         count = math.ceil(axes[name] / size)
         if count <= budget and name not in reductions:
@@ -310,6 +319,7 @@ def tile_plan(target: Target, case: Case, chooser: ChoiceSource) -> TilePlan:
 
 
 def _tile_size(kind: str, size: int) -> int:
+    # 3 and 2 divide few sizes, so that a rest is left
     sizes = {"ones": 1, "prime": 3 if size > 3 else 2, "below": max(1, size - 1), "whole": size, "above": size + 1}
     return sizes[kind]
 
@@ -324,6 +334,7 @@ def tile_bin(plan: TilePlan, axes: Mapping[str, int], spec: Spec) -> set[str]:
         if name in rules and rules[name].rule == "accumulate":
             found.add("tiles=split")
         for kind in ("ones", "below", "whole", "above", "prime"):
+            # one size may be in several classes: 1 of an axis of 1 is also the whole axis
             if size == _tile_size(kind, axes[name]):
                 found.add(f"tiles={kind}")
     return found | ({"tiles=mixed"} if len(plan.sizes) > 1 else set())
@@ -341,10 +352,7 @@ def coverage(target: Target, case: Case) -> set[str]:
 def _of_structure(
     spec: Spec, sizes: tuple[tuple[str, Shape], ...], values: tuple[tuple[str, Any], ...]
 ) -> frozenset[str]:
-    """Return the coverage entries of operands, dimensions and attributes.
-
-    They are cached because each structure occurs several times.
-    """
+    """Return the coverage entries of operands, dimensions and attributes; cached, because structures repeat."""
     shapes, found = dict(sizes), set[str]()
     bound = variables(spec, shapes, dict(values))
     for name, item in spec.inputs.items():

@@ -32,6 +32,7 @@ class HashChoices:
 
     def integer(self, name: str, low: int, high: int) -> int:
         """Return an integer in [low, high]."""
+        # a hash has 64 bits, so the bias of the remainder is at most 2**-32 for ranges of 32 bits
         return low + key(self._seed, name) % (high - low + 1)
 
     def option(self, name: str, options: Sequence[T]) -> T:
@@ -51,6 +52,7 @@ class HypothesisChoices:
 
     def integer(self, name: str, low: int, high: int) -> int:  # noqa: ARG002 - the protocol names every choice
         """Return an integer in [low, high]."""
+        # a choice of one is not drawn, so that Hypothesis has fewer to shrink
         return low if low == high else self._draw(low, high)
 
     def option(self, name: str, options: Sequence[T]) -> T:  # noqa: ARG002

@@ -27,12 +27,12 @@ DATA = ("random", "accumulator_limit", "corners", "ties", "saturation", "zero_po
 OF_WEIGHTS = {"random": "uneven_channels"}
 """The data set of a class in operators with a weight: in random weights all long channels have one scale."""
 FULL = ("accumulator_limit", "corners")
-"""Conditions on the largest possible data."""
+"""Classes of data whose values are as large as possible."""
 RANGES = ("drawn", "equal", "drawn", "coarse", "fine", "equal_inputs", "one_sided", "one_sided")
 """Classes of ranges; drawn ranges have twice the weight.
 
 equal: the output has the range of the first operand. equal_inputs: all activations have one range; an operator of one
-activation and a weight has instead an output range so small that the multiplier is 1 or a little more. coarse, fine:
+activation and a weight instead has an output range so small that the multiplier is 1 or a little more. coarse, fine:
 the output's range is larger, or smaller, than calibrated. one_sided: the range of the first operand or of the output
 lies below or above 0, so that its zero point is the last or the first code.
 """
@@ -44,7 +44,7 @@ MAGNIFIED = (1.0, 1.5)
 LARGE, MIDDLING = 129, 17
 """Sizes from which a unit counts as large, or as medium."""
 TRIES = 6
-"""A row is left out after this many kinds of units that give no legal or only too large cases."""
+"""A row is left out after this many kinds of units that give only illegal or too large cases."""
 
 
 def conditions(everything: Sequence[Target], target: Target) -> Iterator[Case]:
@@ -102,13 +102,14 @@ def _in_turns(of: Sequence[Unit]) -> list[Unit]:
 
 
 def _pairs(known: Sequence[Sequence[Unit]], kind: int, turn: int, number: int) -> Iterator[dict[str, Unit]]:
-    """Yield each condition of *kind* together with one of another name, then alone; then conditions of later kinds."""
+    """Yield the condition of *kind* together with one of another name, then alone; then conditions of later kinds."""
     for step in range(TRIES):
         of = known[(kind + step) % len(known)]
         unit = of[(turn + step // len(known)) % len(of)]
         others = [each for each in known if each[0].name != unit.name]
         if others and number % 4:
             blocks = [each for each in others if each[0].is_blocks]
+            # with weights in blocks, a size beside a whole number of blocks is preferred
             beside = (blocks or others)[number // 4 % len(blocks or others)]
             other = beside[number // 64 % len(beside)]
             yield {unit.name: unit, other.name: other}
@@ -134,16 +135,19 @@ def _made(
     spec = target.spec
     classes = _data(target)
     for wanted in asked:
+        # only the largest data reach the end of an accumulator
         full = [name for name in FULL if name in spec.data and any(unit.is_full for unit in wanted.values())]
         kind = _kind_of_ranges(target, number)
         data = row.get("data") or (full or classes)[number % len(full or classes)]
         data = "outliers" if kind == "magnified" and not full and data != "near_ties" else data
+        # tiles in half of the cases
         choices = {**row, "data": data} if number // 128 % 2 else {"tiles": "untiled", **row, "data": data}
         choices |= {"activation": "none"} if data == "near_ties" else {}
         chooser = HashChoices(number, choices)
         bound = bound_with(spec, {name: with_rest(unit, number // 4096) for name, unit in wanted.items()}, chooser)
         if bound is None:
             continue
+        # mostly without a bias, so that the sum alone reaches the end; near_ties solves a bias and needs it
         usual = "no" if full and number % 4 else ("yes", "no")[number // 2 % 2]
         usual = "yes" if data == "near_ties" else usual
         present = [
@@ -151,6 +155,7 @@ def _made(
             for name, item in spec.inputs.items()
             if not item.optional or (row.get(f"with_{name}") or usual) == "yes"
         ]
+        # an operand that needs another one is left out together with it
         present = [n for n in present if spec.inputs[n].needs in (None, *present)]
         case = complete(target, bound, present, data, number % (1 << 32), chooser)
         if kind == "one_sided" and data != "ties":
@@ -191,6 +196,7 @@ def _beside_zero(target: Target, case: Case, first: str, output: str) -> dict[st
 
 def _possible(asked: Range, calibrated: Range) -> Range:
     """Return the range *asked* for of an output; the *calibrated* one if the two do not overlap."""
+    # without an overlap every result would saturate
     return asked if asked[0] <= calibrated[1] and calibrated[0] <= asked[1] else calibrated
 
 
@@ -221,6 +227,7 @@ def _magnified(target: Target, case: Case, value: str, outputs: Sequence[str], m
         return {}
     low, high = case.ranges[value]
     largest = max(map(abs, case.ranges[held[0]]))
+    # half of the width with which input step * weight step / output step is *multiplier*
     half = (high - low) * largest / (2 ** (part.bits - 1) - 1) / multiplier / 2
     biases = [name for name in case.shapes if items[name].role == "bias"]
     return dict.fromkeys((*outputs, *biases), (-half, half))

@@ -19,17 +19,21 @@ def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[s
         for a in range(sizes[i])
         for b in range(sizes[j])
     }
+    # sorted: the rows must not depend on the order of a set
     queue = sorted(open_pairs)
     rows: list[tuple[str, ...]] = []
     cursor = 0
     while open_pairs:
+        # each row begins with the first pair that no row holds yet
         while queue[cursor] not in open_pairs:
             cursor += 1
         i, a, j, b = queue[cursor]
         row: dict[int, int] = {i: a, j: b}
+        # factors with many values first: they are the hardest to combine
         for factor in sorted(set(range(count)) - row.keys(), key=lambda f: (-sizes[f], f)):
             row[factor] = max(
                 range(sizes[factor]),
+                # among values with equally many new pairs the choice goes round, so that all occur about equally often
                 key=lambda value: (_gain(open_pairs, row, factor, value), -((value + len(rows)) % sizes[factor])),
             )
         for left, right in itertools.combinations(sorted(row), 2):

@@ -27,9 +27,9 @@ from quantizer.tiling.stacks import cut_along, sizes_of_parts
 
 Array = NDArray[Any]
 DIRECTED = ("ties", "every_code", "near_ties")
-"""Sets that follow from the codes that parameters give."""
+"""Data sets whose values are solved from the parameters of operands and outputs."""
 MANY = 4
-"""If there are more codes per element than this, every_code shows landmarks and leaves out more of the other codes."""
+"""If there are more codes per element than this, every_code adds landmarks, in place of some evenly spaced codes."""
 
 
 def materialise(target: Target, case: Case) -> dict[str, Tensor]:
@@ -53,12 +53,13 @@ def check_sets(case: Case) -> None:
 
 
 class _Recipe:
-    """The inputs that decide the values of a case; equal recipes give equal values."""
+    """Everything that decides the values of a case; equal recipes give equal values."""
 
     def __init__(self, target: Target, case: Case) -> None:
         self.target = target
         self.case = case
         directed = any(name in DIRECTED for name in (case.data.set, *case.data.sets))
+        # other sets do not depend on the range of an output, which is not known while it is calibrated
         ranges = case.ranges if directed else {n: case.ranges.get(n) for n in case.shapes}
         self._key = (
             target.spec,
@@ -79,6 +80,7 @@ class _Recipe:
         return isinstance(other, _Recipe) and self._key == other._key
 
 
+# the reference, the engine and several checks ask for the values of one case
 @functools.lru_cache(maxsize=16)
 def _filled(recipe: _Recipe) -> dict[str, Array]:
     return _fill(recipe.target, recipe.case) if recipe.case.data.stack is None else _stack(recipe.target, recipe.case)
@@ -109,6 +111,7 @@ def _parts(
     """
     made: list[Array | None] = [None] * len(own)
     first = own[0][0]
+    # the last part may be smaller than the others, and is then filled alone
     for kind in dict.fromkeys(kind for _, (kind, _) in own):
         alike = [i for i, (shapes, (other, _)) in enumerate(own) if other == kind and shapes == first]
         if kind in FILLERS and target.spec.inputs[name].kind != "index":
@@ -135,6 +138,7 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
     else:
         filler = FILLERS[case.data.set]
         filled = {name: filler(site_of(target, case, name)) for name in names}
+    # indices must lie within their domain, whatever the data set
     pointing = {name: item for name, item in target.spec.inputs.items() if item.kind == "index" and name in filled}
     return filled | {name: indices(site_of(target, case, name)) for name in pointing}
 
@@ -148,6 +152,7 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     """
     if target.spec.inputs[name].role != "activation":
         return random(site_of(target, case, name))
+    # an operand of real numbers has no codes: it takes the values of the output's
     decided = target.spec.inputs[name].kind == "real" and "y" in case.ranges
     params = activation_of(target, case, "y" if decided else name)
     size = math.prod(case.shapes[name])
@@ -155,6 +160,7 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
     marked = landmarks(params)
     counts = _codes_of_equals(target, case, name)
     if len(counts) > 1 and size >= math.prod(counts.values()):
+        # place i holds digit `name` of i, written in the numbers of codes of the operands
         before = itertools.takewhile(lambda other: other != name, counts)
         steps = np.arange(size) // math.prod(counts[other] for other in before) % counts[name]
     elif size > span:
@@ -163,7 +169,9 @@ def _every_code(target: Target, case: Case, name: str) -> Array:
         evenly = size - marked.size
         steps = np.sort(np.concatenate([marked - params.qmin, np.arange(evenly) * span // max(evenly - 1, 1)]))
     else:
+        # evenly spaced, with the first and the last code
         steps = np.arange(size) * span // max(size - 1, 1)
+    # elements beyond the number of codes repeat the last one
     codes = np.minimum(params.qmin + steps, params.qmax).reshape(case.shapes[name])
     values: Array = decoded(codes, params, int(params.zero_point)) * float(params.scale)
     return values
@@ -185,6 +193,7 @@ def landmarks(params: QParams) -> Array:
     """Return the codes at the ends, at and around the zero point, and at both sides of powers of two of either sign."""
     powers = 2 ** np.arange(params.bits)
     centres = np.concatenate([-powers, [0, int(params.zero_point), params.qmin, params.qmax], powers])
+    # a row of three codes for each power
     around = np.unique(centres[:, None] + np.array([-1, 0, 1]))
     codes: Array = around[(around >= params.qmin) & (around <= params.qmax)]
     return codes

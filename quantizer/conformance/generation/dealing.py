@@ -13,19 +13,20 @@ Kind = TypeVar("Kind")
 
 
 def dealt(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str) -> list[Kind]:
-    """Return the kinds that *target* has of all *kinds*, which the platform's targets among *targets* share.
+    """Return the share of *kinds* that *target* has: the platform's targets among *targets* get them in turn.
 
     UnsupportedError if *target* is not one of *targets*.
     """
     of_platform = [each.id for each in targets if each.deal == target.deal]
     if target.id not in of_platform:
         raise UnsupportedError(f"{target.id}: must be one of the targets that share the cases {name!r}.")
+    # begins at another target for each operator, platform and list, so that the first target does not get the most
     turn = key(0, target.spec.op, target.platform.platform, name)
     return [kind for i, kind in enumerate(kinds) if of_platform[(turn + i) % len(of_platform)] == target.id]
 
 
 def spread(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str) -> list[Kind]:
-    """Return the kinds of *target*: the operator's *targets* get *kinds* in turn.
+    """Return the share of *kinds* that *target* has: the operator's *targets* get them in turn, on all platforms.
 
     This suits kinds that do not depend on a platform's numbers. A target that is not one of *targets* gets none.
     """

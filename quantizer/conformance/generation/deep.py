@@ -1,4 +1,4 @@
-"""Cases of long sums, of sums of one product beside whole vectors of outputs, and of many rows beside uneven outputs.
+"""Cases of long sums, of sums of one product with whole vectors of outputs, and of many rows with uneven outputs.
 
 Kernels of products work in blocks along the sum and along the outputs, and have separate code for one row. Each scheme
 has its own kernel, so each target has these cases. Scales differ between channels, as in networks.
@@ -109,6 +109,7 @@ def _left(target: Target, depth: str) -> list[Case]:
     if has_oracle(target):
         found.append(_first(target, depth, RETURNED, _returns))
     else:
+        # without an oracle, only sums that end beyond the accumulator are known to saturate
         found += [_end(target, depth, sign) for sign in (1, -1)]
     return [case for case in found if case is not None]
 
@@ -142,6 +143,7 @@ def _sums(target: Target, case: Case, first: str = "") -> NDArray[np.float64]:
     parameters = provided_for(target, case, tensors)
     if first:
         flat = tensors[first].reshape(-1).copy()
+        # zeros add nothing: what is left is the sum after the first half of the terms
         flat[flat.size // 2 :] = 0.0
         tensors[first] = flat.reshape(tensors[first].shape)
     return exact_sums(target, case, tensors, parameters)
@@ -170,10 +172,12 @@ def _case(target: Target, depth: str, row: int) -> Case | None:
     spec, number = target.spec, key(row, target.id, "deep")
     kind = ROWS[row % len(ROWS)]
     chooser = HashChoices(number, {"data": "uneven_channels", "tiles": "untiled"})
+    # sizes come as one below, equal to and one above each multiple: every round of rows takes one of the three kinds
     depths: Sequence[int] = beside_blocks(target, depth)[row // len(ROWS) :: OF_BLOCKS] or DEPTHS
     wanted = {depth: depths[number % len(depths)]}
     if kind == "one product":
         wanted = {depth: 1} | {name: 1 for name in spec.dims if is_window(spec, name)}
+    # other digits of one hash for each size, so that sizes do not depend on each other
     outputs = VECTORS if kind == "one product" else OUTPUTS
     wanted |= {name: outputs[number // 16 % len(outputs)] for name in _outputs(spec) if name != depth}
     batch = batch_of(spec)
@@ -211,6 +215,7 @@ def _other(target: Target, depth: str, kind: str, attempt: int = 0) -> Case | No
     bound = bound_with(spec, {name: Unit(name, size) for name, size in wanted.items()}, chooser, most)
     if bound is None:
         return None
+    # a bias would hide what is left of sums that cancel or return
     present = [name for name, item in spec.inputs.items() if not item.optional or kind not in (CANCELLING, RETURNED)]
     case = complete(target, bound, present, data, number % (1 << 32), chooser)
     if kind == LONG_TIE:
@@ -224,6 +229,7 @@ def _times(case: Case, names: Iterable[str], factor: float) -> dict[str, Range]:
 
 def _of_units(target: Target, case: Case) -> dict[str, Range]:
     """Return an output range whose step is the product of the operands' steps."""
+    # half of all codes on either side of 0, one step for each unit of the sum
     half = unit_of(target, case) * 2 ** (target.scheme.activation.bits - 1)
     return dict.fromkeys(target.spec.outputs, (-half, half))
 

@@ -1,4 +1,4 @@
-"""Drawing values from the domains of a spec, valid by construction; telling which bins a value is in."""
+"""Draws values from the domains of a spec, valid by construction, and tells in which bins a value is."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def _real(name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSource, 
         first = max(low, float(str(asked)) if asked is not None else float(_value(chosen.min, bound, low)))
         last = min(high, float(str(asked)) if asked is not None else float(_value(chosen.max, bound, high)))
         low, high = (first, last) if first <= last else (low, high)
+    # 64 steps: an integer is the only choice that all sources can make, and that Hypothesis can shrink
     return low + (high - low) * chooser.integer(name, 0, 64) / 64
 
 
@@ -60,6 +61,7 @@ def _integers(
     asked = chosen.value if chosen is not None else None
     if isinstance(asked, list) and _within(domain, asked, count, bound):
         return tuple(asked)
+    # the bin is a list that is not legal here, for example for another number of axes
     if isinstance(asked, list):
         chosen = None
     places = [(f"{name}[{i}]", {**bound, ENTRY: i}) for i in range(count)]
@@ -81,6 +83,7 @@ def _integer(name: str, domain: Domain, chosen: Bin | None, chooser: ChoiceSourc
     if chosen is not None and isinstance(chosen.value, int) and low <= chosen.value <= high:
         return int(chosen.value)
     step = int(_value(domain.multiple_of, bound, 1))
+    # a multiple is drawn by its number of steps: from low / step, rounded up
     first = -(-low // step)
     return chooser.integer(name, first, max(first, high // step)) * step
 
@@ -92,6 +95,7 @@ def _ends(domain: Domain, chosen: Bin | None, bound: Mapping[str, Any]) -> tuple
         narrow_low = max(low, int(_value(chosen.min, bound, low)))
         narrow_high = min(high, int(_value(chosen.max, bound, high)))
         step = int(_value(domain.multiple_of, bound, 1))
+        # only if the bin holds a legal multiple here
         if -(-narrow_low // step) * step <= narrow_high:
             return narrow_low, narrow_high
     return low, high
@@ -128,7 +132,9 @@ def _shape(
         return tuple(chosen.value)
     if domain.broadcasts_to is not None:
         target: tuple[int, ...] = bound[domain.broadcasts_to]
+        # the full number of axes first, because earlier options count as simpler
         rank = chooser.option(f"{name}.rank", [len(target), *range(len(target) - 1, 0, -1)])
+        # one axis in four is broadcast
         return tuple(
             size if chooser.integer(f"{name}[{i}]", 0, 3) else 1 for i, size in enumerate(target[len(target) - rank :])
         )
@@ -152,6 +158,7 @@ def _factors(name: str, total: int, rank: int, chooser: ChoiceSource) -> tuple[i
     for i in range(rank - 1):
         divisors = [d for d in range(1, total + 1) if total % d == 0]
         size = chooser.option(f"{name}[{i}]", divisors)
+        # the other sizes must divide what is left
         sizes.append(size)
         total //= size
     return (*sizes, total)
@@ -171,6 +178,7 @@ def _parts(
     sizes: list[int] = []
     for i in reversed(range(count)):
         left = total - sum(sizes)
+        # i sizes are still to come: what is left for them must be neither too little nor too much
         sizes.append(chooser.integer(f"{name}[{i}]", max(least, left - i * most), min(most, left - i * least)))
     return tuple(sizes)
 

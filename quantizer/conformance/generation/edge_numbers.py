@@ -23,7 +23,7 @@ NOTHING: Range = (0.0, 0.0)
 BELOW = 1.0 - 2.0**-17
 """A multiplier relative to the power of two above it: with up to 16 bits, it is rounded up to that power."""
 FAR_BITS = 30.75
-"""Bits of the largest bias in units of the sum, which are also the output's steps: its product needs 32 bits."""
+"""Bits of the largest bias in units of the sum, which are also the output's steps: the scaled sum needs 32 bits."""
 UNEVEN: Range = (-0.375, 0.625)
 """Ends of equal ranges, as shares of their width: the zero point is neither 0 nor an end."""
 
@@ -40,6 +40,7 @@ def edge_numbers(target: Target) -> list[Case]:
 
 def _cases(target: Target, values: list[str], free: list[str]) -> Iterator[Case | None]:
     nothing = _drawn(target, "nothing", "zeros")
+    # an empty range of the operand alone, or of the outputs as well
     of_outputs = free if key(0, target.id, "outputs") % 2 else []
     yield nothing.but(ranges={**nothing.ranges, **dict.fromkeys((values[0], *of_outputs), NOTHING)})
     if free:
@@ -69,6 +70,7 @@ def _far(target: Target, case: Case, outputs: list[str]) -> Case | None:
         return None
     if target.scheme.grid != "uniform" or target.spec.quantization.family == "norm":
         return None
+    # output steps equal to the unit of the sum give a multiplier of 1
     half, far = (unit_of(target, case) * 2.0**bits for bits in (target.scheme.activation.bits - 1, FAR_BITS))
     return case.but(
         ranges={**case.ranges, **dict.fromkeys(outputs, (-half, half)), **dict.fromkeys(biases, (-far, far))}
@@ -87,6 +89,7 @@ def _below_power(target: Target, case: Case, outputs: list[str]) -> Case | None:
     largest = float((rescale.mantissa.double() * (-rescale.shift.double()).exp2() / rescale.divisor).max())
     if not 0.0 < largest < math.inf:
         return None
+    # divided by `wider`, the largest multiplier is BELOW times a power of two
     fraction, _ = math.frexp(largest)
     wider = fraction / (BELOW / 2)
     ranges = {n: (low * wider, high * wider) for n, (low, high) in case.ranges.items() if n in outputs}

@@ -28,8 +28,8 @@ MOST_BITS = 16
 def exhaustive_cases(target: Target) -> list[Case]:
     """Return cases that hold every combination of operand codes once, under narrow and wide scales.
 
-    There are none if the operator is not element-wise, only moves codes, or has operands of more than MOST_BITS bits
-    together. It is element-wise if its one or two activations and its output have the same shape, and each output
+    There are none if the operator is not element-wise, only moves codes, or if its operands together have more than
+    MOST_BITS bits. It is element-wise if its one or two activations and its output have the same shape, and each output
     element depends only on the operand elements at the same place, so that tiles may cut every axis.
     """
     spec, bits = target.spec, target.scheme.activation.bits
@@ -62,6 +62,7 @@ def _bound(spec: Spec, bits: int, chooser: HashChoices) -> dict[str, Any]:
         domain = spec.dims.get(name) or spec.attrs[name]
         if name in spec.dims and domain.type == "shape":
             least, most = domain.rank or (1, 2)
+            # 16 bits as [256, 256]; one axis only where the shape cannot have a second
             sizes = (1 << bits // 2, 1 << bits - bits // 2) if most > 1 else (1 << bits,)
             bound[name] = (1,) * (least - len(sizes)) + sizes
         else:

@@ -65,9 +65,9 @@ EXTRA_CASES: tuple[Callable[[Target], list[Case]], ...] = (
 
 
 def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:
-    """Return the target's share of the cases that are distributed over its platform's targets among *everything*.
+    """Return the target's share of the cases that its platform's or its operator's targets among *everything* share.
 
-    strong: with every combination of conditions, as nightly runs have.
+    *strong*: with every combination of conditions, as in nightly runs.
     """
     met = every_condition if strong else conditions
     return [

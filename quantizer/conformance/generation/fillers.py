@@ -19,7 +19,7 @@ from quantizer.core.shapes import limits, variables
 Array = NDArray[Any]
 TINY = 2.0**-20
 RUN = 64
-"""In uneven channels, each run of this many elements of a channel has one largest magnitude."""
+"""In uneven channels, each run of this many elements of a channel has its own largest magnitude."""
 LEAST_SHARE = 0.25
 """The least of these largest magnitudes, as a share of the range."""
 SMALL = (2.0**-4, 2.0**-6)
@@ -63,6 +63,7 @@ def site_of(target: Target, case: Case, name: str) -> Site:
 def random(site: Site) -> Array:
     """Values are uniform over the range; one element in sixteen is at an end."""
     drawn, ends = bits_of(site.seed, (site.salt, site.salt + "/end"), site.shape)
+    # 16 divides 2**64, so the remainder of 64 random bits has no bias; u then also chooses between the two ends
     u, at_end = as_uniform(drawn), ends % np.uint64(16) == 0
     return np.where(at_end, np.where(u < 0.5, site.low, site.high), site.low + u * (site.high - site.low))
 
@@ -80,6 +81,7 @@ def one_hot(site: Site) -> Array:
     values = np.zeros(drawn.shape)
     if values.size:
         rows = values.reshape(-1, math.prod(site.shape))
+        # [seeds, elements]: the largest of independent hashes is at every place equally often
         places = drawn.reshape(rows.shape).argmax(axis=1)
         rows[np.arange(len(rows)), places] = site.high if site.high >= -site.low else site.low
     return values
@@ -91,10 +93,11 @@ def corners(site: Site) -> Array:
 
 
 def accumulator_limit(site: Site) -> Array:
-    """The largest sums that the shapes allow: activations at one end, weights at ends whose sign alternates."""
+    """The largest sums that the shapes allow: activations at one end, weights at an end of alternating sign."""
     far = site.high if site.high >= -site.low else site.low
     if site.role == "activation":
         return np.full(site.shape, far)
+    # by output channel, so that sums reach both ends of the accumulator
     sign = np.where(np.arange(site.shape[0]) % 2 == 0, 1.0, -1.0) if site.shape else np.array(1.0)
     return np.broadcast_to(
         sign.reshape([-1] + [1] * (len(site.shape) - 1)) * max(abs(site.low), abs(site.high)), site.shape
@@ -124,17 +127,19 @@ def uneven_channels(site: Site) -> Array:
         flat = channels.reshape(len(channels), -1)
         runs = np.arange(flat.shape[1]) // RUN
         shares = uniform(site.seed, site.salt + "/shares", (len(channels), int(runs[-1]) + 2 if runs.size else 1))
+        # [channels, 1 + runs]: the first column is the channel's share, the others are the shares of its runs
         shares = LEAST_SHARE + (1.0 - LEAST_SHARE) * shares
         channels[...] = (flat * shares[:, :1] * shares[:, 1:][:, runs]).reshape(channels.shape)
     return values
 
 
 def outliers(site: Site) -> Array:
-    """Each channel of a weight has one element at an end and small others; so has one activation element in sixteen.
+    """Small values, but one element of each channel of a weight and one activation element in sixteen are at an end.
 
-    Sums of many terms are then only a few units of the accumulator, as kernels with multipliers of 1 and more get them.
+    Most terms are then small, so that sums of many terms fit an output whose multiplier is 1 or more.
     """
     values = random(site)
+    # a bool as index: 0 for activations, 1 for weights
     small = values * SMALL[site.role == "weight"]
     if site.role == "activation":
         return np.where((values == site.low) | (values == site.high), values, small)
@@ -157,6 +162,7 @@ def cancelling(site: Site) -> Array:
     if site.role == "activation" and site.is_first:
         values = np.zeros(math.prod(site.shape))
         if values.size:
+            # one step of an 8-bit range, the smallest input that is not 0
             values[int(bits(site.seed, site.salt, (1,))[0] % np.uint64(values.size))] = (site.high - site.low) / 255.0
         return values.reshape(site.shape)
     return accumulator_limit(site)
@@ -170,6 +176,7 @@ def returning(site: Site) -> Array:
     if site.role == "bias":
         return np.zeros(site.shape)
     if site.role == "activation" and site.is_first:
+        # equally far on both sides of 0, so that the halves of the sum cancel
         far, places = min(-site.low, site.high), np.arange(math.prod(site.shape))
         return np.where(places < places.size // 2, far, -far).reshape(site.shape)
     return accumulator_limit(site)
@@ -237,16 +244,17 @@ LAST_ALONE = PATTERNS.index(_last_alone)
 
 
 def patterns(site: Site) -> Array:
-    """The seed chooses one of PATTERNS; a second activation has the next one. Constants are random."""
+    """Activations have one of PATTERNS, chosen by the seed, and a second one has the next. Constants are random."""
     if site.role != "activation":
         return random(site)
+    # `patterns` is not in TOGETHER, so it gets one seed at a time
     assert isinstance(site.seed, int)
     values = PATTERNS[(site.seed + (0 if site.is_first else 1)) % len(PATTERNS)](site)
     return np.clip(values, site.low, site.high)
 
 
 def infinities(site: Site) -> Array:
-    """Random, and one activation element in four an infinity of either sign; for operators that take real numbers."""
+    """Random values; one activation element in four is an infinity of either sign. For operators with real inputs."""
     if site.role != "activation":
         return random(site)
     draw = bits(site.seed, site.salt + "/infinite", site.shape) % np.uint64(8)

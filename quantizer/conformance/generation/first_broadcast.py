@@ -1,7 +1,7 @@
 """Cases in which the first operand is broadcast along the second, which is longer than a vector.
 
-Kernels exchange the operands so that the second is the repeated one. They must exchange scales and zero points as well,
-and the order of a difference. Drawn shapes broadcast only the second operand.
+Kernels swap the operands so that the second is the repeated one. They must then also swap scales, zero points and the
+order of a difference. Drawn shapes broadcast only the second operand.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MUTUAL = (
     ((9,), (1, 17, 1)),
     ((2, 17), ()),
 )
-"""Shapes of which each may be repeated along an axis of the other: a column and a row, a number for each channel and an
-image of one channel, a first row for a whole image, more axes than kernels have loops, and a column of three axes
-beside a row that has one, on either side. In the last one the second has no axis. A platform's targets share these
+"""Pairs of shapes that may both be repeated along an axis of the other: a column and a row; a number for each channel
+and an image of one channel; a first row for a whole image; more axes than kernels have loops; a column of three axes
+beside a row of one, in either order. In the last pair, the second shape has no axis. A platform's targets share these
 cases, for each operand that may be repeated.
 """
 FEWER = (
@@ -54,7 +54,7 @@ FEWER = (
 are all the ways in which axes alternate after that, behind first axes that are repeated, or that have one place. An
 operator's targets share these cases."""
 MOST_AXES = 7
-"""Axes of an operand: a product of matrices has two more than its leading ones."""
+"""The most axes of an operand: a product of matrices has two in addition to those in MUTUAL."""
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 
@@ -92,7 +92,7 @@ def _past_vectors(shape: tuple[int, ...], number: int) -> tuple[int, ...]:
 
 
 def _repeated(target: Target) -> list[str]:
-    """Return the shapes that are repeated to the first operand's; none unless all are repeated to the same one."""
+    """Return the shapes that broadcast to the first operand's; none unless all of them broadcast to the same shape."""
     dims = target.spec.dims
     names = [name for name, domain in dims.items() if domain.broadcasts_to]
     return names if len({str(dims[name].broadcasts_to) for name in names}) == 1 and is_ours(target.spec) else []

@@ -1,4 +1,4 @@
-"""Values that depend on a seed, a name and coordinates only, so that cropping a shape keeps them."""
+"""Values that depend only on a seed, a name and coordinates, so that cropping a shape keeps them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def key(seed: int, *names: str) -> int:
     """Return a 64-bit hash of a seed and some names."""
     text = "/".join((str(seed), *names))
+    # blake2b, because Python's own hash of a string differs from process to process
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
@@ -65,6 +66,7 @@ def _mixed(keys: int | Sequence[int | list[int]], shape: tuple[int, ...]) -> NDA
     with np.errstate(over="ignore"):
         value = np.array(keys, dtype=np.uint64)
         for axis, size in enumerate(shape):
+            # each axis mixes its coordinate into the hash so far: [keys, sizes so far, size]
             value = splitmix64(value[..., None] ^ _salted(axis, size))
         return splitmix64(value)
 
@@ -73,6 +75,7 @@ def _mixed(keys: int | Sequence[int | list[int]], shape: tuple[int, ...]) -> NDA
 def _salted(axis: int, size: int) -> NDArray[np.uint64]:
     """Return the hash contributions of the places along an axis; read, never written."""
     with np.errstate(over="ignore"):
+        # another odd factor for each axis, so that [1, 0] and [0, 1] differ
         found: NDArray[np.uint64] = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(
             (_GOLDEN * (2 * axis + 3)) & MASK
         )
@@ -87,6 +90,7 @@ def uniform(seed: Seeds, name: str, shape: tuple[int, ...]) -> NDArray[np.float6
 
 def as_uniform(drawn: NDArray[np.uint64]) -> NDArray[np.float64]:
     """Return 64 random bits as numbers in [0, 1), a multiple of 2**-53 each."""
+    # the upper 53 bits: float64 holds them exactly
     return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -1,6 +1,7 @@
-"""Cases in which two sizes of one loop both exceed a block and leave a rest; or one size exceeds a counter.
+"""Cases in which two sizes of one loop both exceed a block and leave a rest, or one size exceeds a counter.
 
-Units change one size at a time, but kernels block two axes of a tensor, or the inputs and outputs of a group, together.
+`units` changes one size at a time, but kernels block two axes of a tensor, or the inputs and outputs of a group,
+together.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from quantizer.core.spec import Domain, Spec
 
 EARLIER, LATER = "earlier", "later"
 AXES = (EARLIER, LATER)
-"""Cases per platform of an operator with axes: it works along the earlier or along the later of two long axes.
+"""Cases per platform of an operator with axes: it works along the earlier or the later of two long axes.
 
 A broadcast operand has size 1 on both axes (like a factor per channel), or on the later axis only.
 """
@@ -42,7 +43,7 @@ CHANNEL = 1
 """The axis of the channels among the four of images."""
 IMAGES = ((2, 33, 3, 5), (1, 17, 4, 3))
 ALONE, BETWEEN_ONES, ALONE_AXIS = "alone", (2, 3, 1, 17, 1), 3
-"""A further case of a reduction: its one axis lies between axes of one place, which kernels skip, and is dropped."""
+"""A further case of a reduction. Its one axis is dropped, and lies between axes of size 1, which kernels skip."""
 PAST_COUNTERS = 8193
 """Exceeds the integers of float16 (2048), and an accelerator's counters of 12 and 13 bits."""
 SUMMED = ("linear", "bilinear", "product")
@@ -65,12 +66,12 @@ GROUPS neither size is a multiple of a vector, or both are equal.
 KERNELS, OF_SIGNALS = (1, 3), (3, 65)
 """Sizes of the kernel along each axis; of signals, also past a block of 64, as in networks for speech."""
 JOINED = (8, 16, 6, 20, 24)
-"""Places of each operand of an operator that joins them along one axis, all alike: whole vectors; a multiple of 4
-together and none alone; a block of 16 and a quarter, or a half. In the first case of a platform those operands are left
-out that may be.
+"""Sizes of all operands along the axis that an operator joins them along: whole vectors; a size that is a multiple of
+4 only for two operands together; a block of 16 and a quarter or a half. In the first case of a platform, optional
+operands are left out.
 """
 SUMMED_UP = 1025
-"""Places of a vector with running sums, once for each combination of flags."""
+"""Length of a vector with running sums. There is a case for each combination of flags."""
 SPATIAL = ((1, 2), (2, 3))
 """Axes of an image whose channels are last, and first, that are padded together."""
 ENDS = ((1, 0), (0, 1), (1, 1))
@@ -78,8 +79,8 @@ ENDS = ((1, 0), (0, 1), (1, 1))
 PADDED = ((2, 3, 8, 16), (1, 8, 5, 8))
 """Images with whole vectors along the last axis."""
 TRIES = 64
-"""The number of attempts: choices may be too large, have fewer than two axes, or let the operator work along other
-axes."""
+"""The number of attempts: drawn sizes may be too large, have fewer than two axes, or let the operator work along
+other axes."""
 
 
 def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -115,12 +116,15 @@ def kinds_of_axes(spec: Spec) -> list[str]:
 
 
 def runs(spec: Spec) -> bool:
-    """Return whether the result has one place per term (a running sum), so that one more term is one addition."""
+    """Return whether the result has one element per term (a running sum), so that one more term is one addition."""
     return spec.quantization.family == "running_sum"
 
 
 def axes_shape(spec: Spec) -> str:
-    """Return the shape whose axes an operator tells apart: an attribute or another shape depends on it. Empty: none."""
+    """Return the shape whose axes an operator tells apart, because an attribute or another shape depends on it.
+
+    Empty if there is none.
+    """
     for name, domain in spec.dims.items():
         if domain.type == "shape" and not any((domain.product, domain.sum, domain.broadcasts_to, domain.like)):
             others = [each for n, each in (*spec.dims.items(), *spec.attrs.items()) if n != name]
@@ -155,9 +159,11 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
     if bound is None or works_along(spec, shape, bound) not in (kind, ""):
         return None
     repeated = [name for name, domain in spec.dims.items() if domain.broadcasts_to == shape]
+    # a factor per channel has size 1 on the last two axes; without a longer axis before them it would be one number
     if repeated and kind == EARLIER and all(size == 1 for size in bound[shape][-3:-2]):
         return None
     ones = (1, 1) if kind == EARLIER else (1,)
+    # all but the last one or two axes as in the full shape, and 1 there
     bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
     bound |= _one_end(spec, shape, kind, bound, number)
     return bound if _is_legal(spec, bound) else None
@@ -173,9 +179,9 @@ def with_rests(vectors: Sequence[int], number: int) -> tuple[int, ...]:
 
 
 def _special(kind: str, number: int) -> dict[str, Any]:
-    """Return the shape of a case of LONG, ALONG_CHANNELS, ALONE or BLOCKS, or shape and permutation of one of COPY.
+    """Return the fixed values of a case of LONG, COPY, ALONG_CHANNELS, ALONE or BLOCKS.
 
-    The shape's name is empty.
+    The key of the shape is empty. Other keys are types of domains, whose attributes all have the value.
     """
     if kind == ALONG_CHANNELS:
         return {"": IMAGES[number % len(IMAGES)]}
@@ -191,7 +197,7 @@ def _special(kind: str, number: int) -> dict[str, Any]:
 
 
 def _with_shape(spec: Spec, shape: str, fixed: Mapping[str, Any], chooser: HashChoices) -> dict[str, Any] | None:
-    """Return sizes and attributes with that shape; None if they are illegal, or work along another axis."""
+    """Return sizes and attributes with the *fixed* values; None if they are illegal or work along another axis."""
     bound: dict[str, Any] = {}
     try:
         for name in draw_order(spec):
@@ -206,6 +212,7 @@ def _with_shape(spec: Spec, shape: str, fixed: Mapping[str, Any], chooser: HashC
         return bound if _along(spec, shape, bound) == {ALONE_AXIS} else None
     if fixed[""] in IMAGES:
         return bound if CHANNEL in _along(spec, shape, bound) else None
+    # the operator must work along the long one of (n, 1) or (1, n)
     long = EARLIER if bound[shape][-1] == 1 else LATER
     return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
 
@@ -224,22 +231,23 @@ def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number
     """Return paddings and the like of all axes: one amount at one end of the axis of *kind*, all others 0."""
     rank = len(bound[shape])
     axis = rank - (2 if kind == EARLIER else 1)
+    # the list has the amounts before all axes, then those behind all axes
     place = axis + rank * (number // len(PAIRS) % 2)
     ends = [name for name, domain in spec.attrs.items() if _is_of_ends(domain, shape) and len(bound[name]) == 2 * rank]
     return {name: tuple(max(v, 1) * (i == place) for i, v in enumerate(bound[name])) for name in ends}
 
 
 def _is_of_ends(domain: Domain, shape: str) -> bool:
-    """Return whether it is a list of numbers from 0 on, whose length depends on the shape."""
+    """Return whether an attribute is a list of numbers of at least 0, with a length that depends on the shape."""
     is_list = domain.length is not None and shape in domain.length.names
     return is_list and domain.min is not None and not domain.min.names and int(domain.min({})) == 0
 
 
 def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
-    """Return along which one of the last two axes an operator works; "other" for both or neither.
+    """Return along which of the last two axes an operator works: earlier, later, or "other" for both or neither.
 
-    Empty if no attribute says. A permutation works along the earlier one if it exchanges the two, and along the later
-    one if only others move.
+    Empty if no attribute decides it. A permutation counts as earlier if it exchanges the two axes, and as later if only
+    other axes move.
     """
     rank = len(bound[shape])
     for name, domain in spec.attrs.items():
@@ -252,7 +260,7 @@ def works_along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> str:
 
 
 def _along(spec: Spec, shape: str, bound: Mapping[str, Any]) -> set[int]:
-    """Return the axes named by the first attribute that names an axis or several."""
+    """Return the axes that the first attribute of axes names, counted from the front."""
     for name, domain in spec.attrs.items():
         if domain.type == "axes" or is_axis(domain, shape):
             chosen = bound[name] if domain.type == "axes" else (bound[name],)
@@ -277,7 +285,10 @@ def _has_groups(spec: Spec) -> bool:
 
 
 def _channels(spec: Spec) -> list[tuple[int, int, int]]:
-    """Return the CHANNELS that suit the operator: several groups only if it has groups; its weight needs both sizes."""
+    """Return the entries of CHANNELS that suit the operator.
+
+    Its weight must have both sizes as free dimensions, and only an operator with groups has several groups.
+    """
     weights = [item.axes for item in spec.inputs.values() if item.role == "weight"]
     sizes = {axis.text for axes in weights if isinstance(axes, list) for axis in axes[:2]} & spec.dims.keys()
     free = [name for name in sizes if spec.dims[name].multiple_of is None or "groups" in spec.attrs]
@@ -304,14 +315,19 @@ def _sizes(spec: Spec, pair: tuple[int, int], groups: int, number: int) -> dict[
     for axis in second[:2]:
         if axis.text in spec.dims and axis.text != channels:
             least = spec.dims[axis.text].min
+            # a dimension that is at least the number of groups counts the outputs of all groups, another those of one
             wanted[axis.text] = pair[1] * (groups if least is not None and "groups" in least.names else 1)
     windows = [name for name in draw_order(spec) if name in spec.dims and is_window(spec, name)]
+    # a signal has one window axis: a long kernel is cheap there
     wanted |= dict.fromkeys(windows, (KERNELS if len(windows) > 1 else OF_SIGNALS)[number % 2])
     return {name: Unit(name, size) for name, size in wanted.items()}
 
 
 def joins(spec: Spec) -> tuple[str, str]:
-    """Return the common shape of the operands and the one axis in which they may differ; empty strings without one."""
+    """Return the common shape of joined operands, and the one axis in which they may differ.
+
+    Empty strings if the operator joins nothing.
+    """
     pairs = [(domain.like, domain.but_for.text) for domain in spec.dims.values() if domain.like and domain.but_for]
     return pairs[0] if len(set(pairs)) == 1 and len(pairs) > 1 else ("", "")
 
@@ -341,13 +357,14 @@ def _summed_up(target: Target, shape: str, flags: Mapping[str, bool]) -> Case | 
 
 
 def _ends_of(spec: Spec, shape: str) -> list[str]:
-    """Return the attributes of two numbers for each axis: places before and behind it."""
+    """Return the attributes with two numbers for each axis: amounts added before and behind it."""
     return [name for name, domain in spec.attrs.items() if _is_of_ends(domain, shape) and "2" in str(domain.length)]
 
 
 def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, int]) -> Case | None:
     number = key(0, target.id, "padded", str((axes, end)))
     image = PADDED[number % len(PADDED)]
+    # [before all axes, behind all axes]
     amounts = tuple(many * (axis in axes) for many in end for axis in range(len(image)))
     return of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)
 

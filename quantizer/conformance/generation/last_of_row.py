@@ -1,4 +1,4 @@
-"""Cases in which the element that decides lies in the last place of a row longer than two vectors.
+"""Cases in which the element that decides the result is the last of a row longer than a vector.
 
 Kernels compare whole vectors first and the rest of a row afterwards, or not at all. With random data, the last of n
 elements is the largest in only one row of n. A softmax first subtracts the largest element.
@@ -55,6 +55,7 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
         bound = bound_with(spec, {unit.name: unit}, chooser)
         if bound is None:
             continue
+        # `patterns` chooses by the remainder of the seed: this one is LAST_ALONE
         seed = number % (1 << 31) // len(PATTERNS) * len(PATTERNS) + LAST_ALONE
         for sign, span in _spans(target, unit.value):
             case = complete(target, bound, [name], "patterns", seed, chooser, {name: span})
@@ -63,9 +64,10 @@ def _candidates(target: Target) -> Iterator[tuple[Case, float]]:
 
 
 def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
-    """Return a range for each sign of the deciding element; for a softmax, the range in which it gives half of the sum.
+    """Return a range for each sign of the deciding element.
 
-    There, one code of the input changes the result most.
+    For a softmax, it is the range in which the element gives half of the sum: there, one code of the input changes the
+    result most.
     """
     if target.spec.error_model.kind == "softmax":
         top = math.log(row - 1)
@@ -74,7 +76,7 @@ def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
 
 
 def row_of(target: Target, case: Case) -> int:
-    """Return from how many elements an output element is selected, or with how many it shares a sum."""
+    """Return the number of elements that an output element is selected from, or that share one sum with it."""
     spec, (shape,) = target.spec, case.shapes.values()
     if spec.error_model.kind == "softmax":
         axis = spec.error_model.axis

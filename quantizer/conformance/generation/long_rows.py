@@ -1,8 +1,9 @@
-"""Cases of operators that work along an axis: it is long at each of its places, or has one place beside a long axis.
+"""Cases of operators that work along an axis: a long one in each position, or one of size 1 beside a long one.
 
-Sizes that are drawn one by one make an axis long that the operator may not work along, and a counter of 16 bits is
-passed by an axis of the output alone. A table of many rows, a row past all counters, or many rows of one place have
-loops of their own. An operator's targets share the cases: lengths have nothing to do with a platform's numbers.
+Sizes that are drawn one by one often make another axis long than the one that the operator works along, and only an
+axis of the output exceeds a counter of 16 bits there. Kernels have separate loops for a table of many rows, a row
+beyond all counters, and many rows of one element. An operator's targets share the cases: lengths do not depend on a
+platform's numbers.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ KINDS = (
     Kind((1, 2 * COUNTED + 65), -1),
     Kind((1, COUNTED + 65, 1), 2),
 )
-"""The long axis is the first, an inner or the last one, counted from either end. Then a table of more rows than 16 bits
-count; a row that is past them even where a step takes two places; and many rows of one place."""
+"""The long axis is the first, an inner or the last one, counted from either end. Then: a table of more rows than 16
+bits count; a row that exceeds 16 bits even if a step takes two elements; and many rows of one element."""
 
 
 def long_rows(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -61,7 +62,7 @@ def long_rows(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def _axis_of(spec: Spec, shape: str) -> str:
-    """Return the first attribute that names an axis, or several; empty without one."""
+    """Return the name of the first attribute that holds an axis or several axes; empty without one."""
     named = (name for name, domain in spec.attrs.items() if domain.type == "axes" or is_axis(domain, shape))
     return next(named, "")
 

@@ -1,7 +1,7 @@
-"""Cases in which one dimension is past every block that kernels have: each dimension of an operator once.
+"""Cases in which one dimension is longer than every block of kernels: one case for each dimension of an operator.
 
-The units of an operator are many, and few of the long ones come into the gate. The targets of all platforms share these
-cases: how long a dimension is has nothing to do with a platform's numbers.
+An operator has many units, and few of the long ones are in the gate. The targets of all platforms share these cases,
+because a dimension's length does not depend on a platform's numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quantizer.core.spec import Spec
 
 SIZE = 513
 TRIES = 16
-"""Choices that may be too large."""
+"""The number of attempts: other drawn sizes may be too large beside it."""
 
 
 def long_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
@@ -31,7 +31,7 @@ def long_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def _names(spec: Spec) -> list[str]:
-    """Return the dimensions that may be long: no windows, no choices, and none that another one decides."""
+    """Return the dimensions that may be long: integers that are neither windows nor chosen from a list."""
     sizes = [name for name, domain in spec.dims.items() if domain.type == "int" and domain.choices is None]
     return [name for name in sizes if not is_window(spec, name)]
 

@@ -50,6 +50,7 @@ def _bound(spec: Spec, length: int, side: tuple[float, float], chooser: HashChoi
     axes = spec.inputs[next(iter(spec.activations))].axes
     spatial = [axis.text for axis in axes[2:]] if isinstance(axes, list) else []
     ends = [int((length - 1) * share) for share in side]
+    # before all axes, then behind all of them; only the last axis has any
     paddings = tuple(end for each in ends for end in (*(0 for _ in spatial[1:]), each))
     fixed: dict[str, Any] = {"kernel": (*(1 for _ in spatial[1:]), length), "padding": paddings}
     windows = [name for name in draw_order(spec) if name in spec.dims and is_window(spec, name)]

@@ -1,4 +1,4 @@
-"""Cases in which every size belongs to a class of its own: one, a quarter vector, whole vectors, a vector with a rest.
+"""Cases in which each size has its own class: one, a quarter of a vector, whole vectors, or a vector with a rest.
 
 A unit is one special size among small ones. Kernels of layers see none of that: whole vectors of channels beside an odd
 width, many rows of a few columns, an axis of 1 between two long ones. No target has many such cases: each of an
@@ -26,9 +26,9 @@ CLASSES = ((1,), (2, 3, 5, 6, 7), (4, 12, 20), (8, 16, 24), (32, 64), (9, 10, 11
 WINDOW = (1, 2, 3, 4, 5)
 """Sizes of a kernel along an axis."""
 LONG, SEVERAL = 8, 2
-"""A case has at least so many sizes of LONG or more."""
+"""A case has at least SEVERAL sizes of LONG or more."""
 RANKS = (2, 5)
-"""Axes of a shape that may have them. One axis has no other beside it."""
+"""The fewest and the most axes of a shape, if its domain allows them: one axis has no other beside it."""
 ENOUGH, NIGHTLY = 20, 16
 """Cases of an operator with attributes or several sizes, at least one a target; cases of a target in nightly runs."""
 VECTOR, HALF = 16, 8
@@ -36,7 +36,7 @@ VECTOR, HALF = 16, 8
 KEPT = 4
 """One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases."""
 TRIES = 64
-"""Choices that may be illegal, too large or too small."""
+"""The number of attempts: drawn sizes may be illegal, too large or too small."""
 
 
 def mixed_sizes(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:
@@ -100,7 +100,7 @@ def _case(target: Target, row: int, turned: Mapping[str, int]) -> Case | None:
 
 
 def _bound(spec: Spec, chooser: HashChoices) -> dict[str, Any] | None:
-    """Return sizes and attributes; None if they are illegal, too large, or hold too few long ones."""
+    """Return sizes and attributes; None if they are illegal or too large, or if too few sizes are long."""
     bound: dict[str, Any] = {}
     try:
         for name in draw_order(spec):
@@ -113,12 +113,13 @@ def _bound(spec: Spec, chooser: HashChoices) -> dict[str, Any] | None:
 
 
 def _repeated(spec: Spec, bound: Mapping[str, Any], chooser: HashChoices) -> dict[str, tuple[int, ...]]:
-    """Return the first operand's shape with some axes of 1 along which the only other one is repeated no more."""
+    """Return the first operand's shape with size 1 on some axes; along these, the first operand is repeated."""
     others = {name: domain.broadcasts_to for name, domain in spec.dims.items() if domain.broadcasts_to}
     if len(others) != 1:
         return {}
     ((other, shape),) = others.items()
     aligned = (1,) * (len(bound[str(shape)]) - len(bound[other])) + bound[other]
+    # where the second has size 1, the first keeps its size; elsewhere one axis in four becomes 1 and is repeated
     kept = (same == 1 or chooser.integer(f"{shape}[{i}] repeated", 0, 3) > 0 for i, same in enumerate(aligned))
     return {str(shape): tuple(size if keep else 1 for size, keep in zip(bound[str(shape)], kept, strict=True))}
 

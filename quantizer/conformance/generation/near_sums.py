@@ -1,4 +1,4 @@
-"""Solves biases that put sums of products next to a tie, where similar arithmetics round differently."""
+"""Solves for biases that put sums of products next to a tie, where similar arithmetics round differently."""
 
 from __future__ import annotations
 
@@ -58,19 +58,21 @@ def on_grid(target: Target, case: Case, tensors: Mapping[str, Array]) -> dict[st
 
 
 def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Array]) -> Array:
-    """Return biases, one per channel. Each moves a sum of its channel to where a rival gives another code.
+    """Return a bias per channel that moves one sum of the channel to a value for which a rival gives another code.
 
-    *tensors*: the other operands, as real values of their codes. Each channel gets the next of `RIVALS`, beginning with
-    those that differ from the platform's arithmetic in the fewest sums. A channel for which no sum is found has no
-    bias.
+    *tensors*: the other operands, as real values of their codes. The channels take `RIVALS` in turn, beginning with the
+    rival that differs from the platform's arithmetic in the fewest sums. A channel for which no sum is found gets a
+    bias of 0.
     """
     parameters = provided_for(target, case, {**tensors, name: np.zeros(case.shapes[name])})
     sums = exact_sums(target, case, tensors, parameters)
     bound = variables(target.spec, case.shapes, case.attrs)
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
+    # one element of each channel is solved for; the bias moves the others along
     elements = np.array([key(case.data.seed, name, str(c)) % row.size for c, row in enumerate(flat)])
     picked = flat[np.arange(len(flat)), elements]
+    # a room's rule has no formula here: its oracle is asked, first about sums alone, then about whole cases
     if has_own_rule(target):
         multipliers = ratios(parameters, flat.shape[0])
         near = beside_steps(target, case, parameters, multipliers)
@@ -82,13 +84,16 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
     near = near_sums(parameters, flat.shape[0])
     inner = torch.from_numpy(picked).long()
     own = declared(parameters, near, inner)
+    # codes by rival, channel and sum
     unlike = rivals(parameters, near) != own
     if rounds_twice(parameters):
+        # one more rival: the same two roundings with a multiplier that is one unit too small
         unlike = np.concatenate([unlike, (declared(_one_less(parameters), near, inner) != own)[None]])
     codes = np.zeros(flat.shape[0])
     for channel in range(flat.shape[0]):
         places = [np.flatnonzero(found) for found in unlike[:, channel] if found.any()]
         if places:
+            # rivals that differ in few sums come first, because random data find the others
             rare = sorted(places, key=len)[channel % len(places)]
             codes[channel] = near[channel, rare[key(case.data.seed, name, "place", str(channel)) % rare.size]]
             codes[channel] -= picked[channel]
@@ -103,7 +108,8 @@ def _as_bias(parameters: Parameters, case: Case, name: str, codes: Array) -> Arr
 def near_sums(parameters: Parameters, channels: int) -> Array:
     """Return [channels, n] integer sums that the provided multipliers put next to half a code.
 
-    Where the sum is rounded to binary places first, a code changes half a place beside.
+    If the sum is rounded to binary places first, codes also change half a place beside the tie. Sums there are
+    included.
     """
     out = parameters.outputs["y"]
     step = max((out.qmax - out.qmin) // MOST_TIES, 1)
@@ -127,11 +133,13 @@ def _one_less(parameters: Parameters) -> Parameters:
 
 
 def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
-    """Return the codes that the platform declares for [channels, n] *sums*; inner: the part that is not the bias."""
+    """Return the codes that the platform declares for [channels, n] *sums*; *inner*: their parts without the bias."""
     channels, count = sums.shape
     rescale, constants = parameters.rescale, dict(parameters.constants)
     assert rescale is not None
+    # in lanes, the rounding depends on a channel's place, which these sums do not have
     variant = "q31_half_up" if rescale.variant == "q31_half_up_in_8_lanes" else rescale.variant
+    # all sums form one axis; each has its channel's numbers
     axis = 0 if rescale.mantissa.dim() else None
     numbers = replace(
         rescale,
@@ -144,6 +152,7 @@ def declared(parameters: Parameters, sums: Array, inner: Tensor) -> Array:
     if "bias" in constants:
         bias = constants["bias"]
         scale = bias.params.scale if bias.params.scale.dim() else bias.params.scale.expand(channels)
+        # some requantizations add the bias as a real number, apart from the rest of the sum
         params = replace(
             bias.params,
             scale=_repeated(scale, count),
@@ -177,7 +186,7 @@ def _away(sums: Array, multipliers: Array, zero: int) -> Array:
 
 
 def _fused(sums: Array, multipliers: Array, zero: int) -> Array:
-    """Product plus zero point, rounded once to float32, as a fused multiply-add does; float64 holds the sum exactly."""
+    """Round product plus zero point once to float32, as a fused multiply-add does; float64 holds the sum exactly."""
     return np.asarray(np.rint((sums * multipliers.astype(np.float32) + zero).astype(np.float32)))
 
 
@@ -186,7 +195,7 @@ def _zero_inside(sums: Array, multipliers: Array, zero: int) -> Array:
 
 
 def _beside(sums: Array, multipliers: Array, zero: int) -> Array:
-    """A float32 multiplier that is one unit smaller or larger, as after rounding each operation on the scales."""
+    """Take a float32 multiplier one unit smaller or larger, as rounding each operation on the scales gives."""
     right = _single(sums, multipliers, zero)
     smaller, larger = (
         _single(sums, np.nextafter(multipliers.astype(np.float32), np.float32(end)), zero) for end in (-np.inf, np.inf)
@@ -196,6 +205,7 @@ def _beside(sums: Array, multipliers: Array, zero: int) -> Array:
 
 def _once(sums: Array, multipliers: Array, zero: int) -> Array:
     mantissa, shift = _fixed(multipliers)
+    # int64 holds the product of a sum of 32 bits and a mantissa of 31
     return np.asarray(((sums.astype(np.int64) * mantissa + (1 << (shift - 1))) >> shift) + zero)
 
 
@@ -208,6 +218,7 @@ def _twice(sums: Array, multipliers: Array, zero: int) -> Array:
 
 def _fixed(multipliers: Array) -> tuple[Array, Array]:
     fraction, exponent = np.frexp(multipliers)
+    # frexp gives a fraction in [0.5, 1), so a mantissa has its highest bit set
     return np.rint(fraction * 2.0**FIXED_BITS).astype(np.int64), FIXED_BITS - exponent.astype(np.int64)
 
 
@@ -255,6 +266,7 @@ def provided_for(target: Target, case: Case, tensors: Mapping[str, Array]) -> Pa
     shapes = {name: case.shapes[name] for name in tensors}
     request = target.request(case.but(shapes=shapes), constants)
     entry = REGISTRY.built_in(target.spec.op, "quantize", target.platform.places)
+    # never a plugin's rule: what is tested must not decide the data
     rule = entry.function if entry is not None and entry.origin == BUILT_IN else default_parameters
     found: Parameters = rule(request)
     return found

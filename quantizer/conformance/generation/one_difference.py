@@ -37,8 +37,10 @@ def one_difference_cases(target: Target) -> list[Case]:
     optional = {f"with_{name}": "yes" for name, item in target.spec.inputs.items() if item.optional}
     row = {"data": "random", **optional} if "random" in target.spec.data else optional
     first = build_case(target, HashChoices(key(0, target.id, "neighbours"), row)).but(tiles=TilePlan({}))
+    # a neighbouring seed gives unrelated data, since seeds are hashed
     other = first.but(data=replace(first.data, seed=first.data.seed ^ 1))
     changed = [other, *_attributes(target, first), *_zero_points(target, first)]
+    # the first case again at the end: a function that kept a result of a later one would give it now
     return [first, *_without_operands(target, first), *changed, first]
 
 
@@ -73,6 +75,7 @@ def _others(target: Target, case: Case, name: str, domain: Domain) -> Iterator[A
     )
     if isinstance(known, float) and domain.type == "float" and not domain.choices:
         low, high = (cast("float", ends(domain, bound, high=side)) for side in (False, True))
+        # so near that a key of rounded numbers takes both for one
         step = (high - low) * NEAR
         yield known + (step if known + step <= high else -step)
 
@@ -109,6 +112,7 @@ def _zero_points(target: Target, case: Case) -> Iterator[Case]:
         least, most = limits(spec.inputs[name], variables(spec, case.shapes, case.attrs))
         known = activation_of(target, case, name)
         width = high - low
+        # both ends move by the same amount, which keeps the width and so the scale
         little = [(low + part * width, high + part * width) for part in (1 / 4, -1 / 4, 1 / 16, -1 / 16)]
         legal = (span for span in little if least <= span[0] <= 0.0 <= span[1] <= most)
         moved = (case.but(ranges={**case.ranges, name: span}) for span in legal)

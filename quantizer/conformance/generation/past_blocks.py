@@ -1,4 +1,4 @@
-"""Cases of products whose sizes all exceed a block; for windows, small kernels over many channels and several places.
+"""Cases of products whose sizes all exceed a block. With windows: small kernels, many channels and several places.
 
 Kernels work in blocks along rows, outputs and sums, and each has a loop for the rest. Cases in which one size exceeds a
 block never reach the code where two such loops meet. An operator with an example of that kind has no further case.
@@ -39,7 +39,10 @@ the three cases."""
 
 
 def past_blocks(target: Target) -> list[Case]:
-    """Return a case of a target whose operator adds products, unless an example of its spec is one; without a bias."""
+    """Return a case without a bias of a target whose operator adds products.
+
+    There is none if an example of its spec already is such a case.
+    """
     spec = target.spec
     if not _is_product(spec) or not is_ours(spec) or any(_is_shown(spec, example) for example in spec.examples):
         return []
@@ -55,7 +58,7 @@ def past_blocks(target: Target) -> list[Case]:
 
 
 def one_rest(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the products of matrices of which one size alone is no whole number of blocks."""
+    """Return the target's share of the products of matrices in which only one size leaves a rest after whole blocks."""
     spec = target.spec
     if not _is_product(spec) or not is_ours(spec) or _windows(spec):
         return []
@@ -118,12 +121,14 @@ def _wanted(spec: Spec, number: int, sizes: Mapping[str, tuple[int, ...]] = SIZE
     """Return the requested sizes, and the defaults of attributes that are one number."""
     numbers = {name: domain.default for name, domain in spec.attrs.items() if domain.type == "int"}
     found = {name: value for name, value in numbers.items() if isinstance(value, int)}
+    # one digit of the hash, in base 16, for each size
     rows, outputs, depth = (of[number // 16**i % len(of)] for i, of in enumerate(sizes.values()))
     axes = [item.axes for item in spec.inputs.values() if item.role != "bias" and isinstance(item.axes, list)]
     if windows := _windows(spec):
         channels = axes[0][1].text
         return found | dict.fromkeys(windows, KERNEL) | {channels: depth}
     held = [item for item in spec.inputs.values() if item.role == "weight"]
+    # a weight names its output channels; of a second activation they are the last axis
     last = axes[1][held[0].channel_axis or 0].text if held else axes[1][-1].text
     names = {batch_of(spec) or axes[0][-2].text: rows, last: outputs, axes[0][-1].text: depth}
     return found | {name: size for name, size in names.items() if name in spec.dims}

@@ -1,4 +1,4 @@
-"""One case for each operator and platform, with an axis longer than 16 bits can count; and one with as many outputs.
+"""Cases with an axis longer than 16 bits can count, and with as many outputs or terms: one per operator and platform.
 
 Kernels for small processors keep sizes and offsets in 16 bits, and kernels for large ones take another path for large
 tensors. All other cases are too small for either.
@@ -26,19 +26,20 @@ from quantizer.core.spec import Input, Spec
 COUNTED = 1 << 16
 """The number of values that 16 bits hold."""
 SIZES = (COUNTED + 65, COUNTED + 96, COUNTED + 127)
-"""Enough places beyond that some code differs; vectors of 32 have a rest of one, of none, of all but one."""
+"""So far beyond it that some code differs; vectors of 32 leave a rest of one, none, or all but one."""
 TRIES = 16
-"""Choices for each axis: other sizes, windows and attributes may be too large beside it, or cut it off."""
+"""Attempts for each axis: other sizes, windows and attributes may be too large beside it, or cut it off."""
 BYTE = 8
-"""Bits of codes whose sum over so many terms stays within 32."""
+"""The most bits of codes whose sum over that many terms stays within 32 bits."""
 MOST = (1 << 18, 1 << 19)
-"""Elements of all operands and the output, and terms of all sums: three tensors of the largest size, and short sums."""
+"""Most elements of all operands and the output, and most terms of all sums: three tensors of the largest size, and
+short sums."""
 
 
 def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the case, of the one target among its platform's that has it; none for an operator without such an axis.
+    """Return the case if *target* is the one of its platform's targets that has it.
 
-    The long axis is one of the output, and no sum goes along it.
+    The long axis is one of the output, and no sum goes along it. An operator without such an axis has no case.
     """
     if not is_ours(target.spec) or not dealt(everything, target, ["long"], "past_counter"):
         return []
@@ -49,24 +50,26 @@ def past_counter(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def past_counter_of_outputs(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the case with more outputs than 16 bits count, of the one target among its operator's that has it.
+    """Return the case with more outputs than 16 bits count, if *target* is the one of its operator's that has it.
 
-    Where each input has outputs of its own, there are as many inputs: engines count the outputs of one in 16 bits.
+    Where each input channel has its own outputs, there are as many inputs: engines count the outputs of one input in
+    16 bits.
     """
     spec = target.spec
     name = filters_of(spec)
     if not is_ours(spec) or not name or not spread(everything, target, ["long"], "past_counter_of_outputs"):
         return []
     step_of = spec.dims[name].multiple_of
+    # outputs that must be a multiple of another dimension, as in a depthwise convolution, are long together with it
     tied = tuple(other for other in (step_of.names if step_of is not None else ()) if other in spec.dims)
     found = (_case(target, Unit(name, 0), step, tied=tied) for step in range(TRIES))
     return next(([case] for case in found if case is not None), [])
 
 
 def past_counter_of_sums(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the mean of more terms than 16 bits count, of the one target among its operator's that has it.
+    """Return the mean of more terms than 16 bits count, if *target* is the one of its operator's that has it.
 
-    Its codes have 8 bits at most, so that the sum is past float32's 24 bits, but within 32.
+    Its codes have at most 8 bits, so that the sum exceeds the 24 bits of float32 and stays within 32.
     """
     spec, terms = target.spec, target.spec.error_model.terms
     able = [each for each in everything if each.scheme.activation.bits <= BYTE]
@@ -98,17 +101,19 @@ def _names(item: Input) -> set[str]:
 
 
 def _case(target: Target, axis: Unit, step: int, *, is_sum: bool = False, tied: tuple[str, ...] = ()) -> Case | None:
-    """Return the case whose *axis*, and every *tied* dimension, is long in a result, or in a sum; None if too large."""
+    """Return the case whose *axis* and *tied* dimensions are long in a result, or in a sum; None if too large."""
     number = key(step, target.id, "past_counter", axis.name)
     unit = replace(axis, value=SIZES[number % len(SIZES)])
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     usual = {name: domain.default for name, domain in target.spec.attrs.items() if domain.type == "int"}
     asked = {name: Unit(name, value) for name, value in usual.items() if isinstance(value, int)} | {unit.name: unit}
     asked |= {name: Unit(name, unit.value) for name in tied}
+    # twice the elements where a second dimension is long
     bound = bound_with(target.spec, asked, chooser, (MOST[0] << bool(tied), MOST[1]))
     if bound is None or not (_is_long_sum if is_sum else _is_long)(target.spec, bound):
         return None
     case = complete(target, bound, list(target.spec.inputs), "random", number % (1 << 32), chooser)
+    # a row of a softmax is a sum, which must stay short, too
     return case if target.spec.error_model.kind != "softmax" or row_of(target, case) <= MOST_TERMS else None
 
 

@@ -44,6 +44,7 @@ def _case(target: Target, row: int) -> Case:
         return long
     case = build_case(target, HashChoices(number, {"data": "patterns"}))
     values = [n for n in target.spec.activations if n in case.ranges and target.spec.inputs[n].kind == "value"]
+    # every second case keeps its drawn range
     if not values or row % 2 or target.spec.inputs[values[0]].domain:
         return case
     return _moved(target, case, values[0], number // 16)
@@ -57,6 +58,7 @@ def _long(target: Target, number: int) -> Case | None:
         chooser = HashChoices(number, {"data": "patterns", "tiles": "untiled"})
         bound = bound_with(spec, {unit.name: unit}, chooser)
         if bound is not None:
+            # `patterns` chooses by the remainder of the seed: this one is the wanted pattern
             seed = number % (1 << 31) // len(PATTERNS) * len(PATTERNS) + AT_END[number // 8 % len(AT_END)]
             return complete(target, bound, list(spec.inputs), "patterns", seed, chooser)
     return None
@@ -70,7 +72,7 @@ def _is_past_vector(unit: Unit, target: Target) -> bool:
 
 
 def _moved(target: Target, case: Case, name: str, number: int) -> Case:
-    """Return the case with a range of *name* that gives a zero point in BESIDE, if its range is free."""
+    """Return the case with a range of *name* that gives one of the zero points in BESIDE, if its range is free."""
     params = activation_of(target, case, name)
     ends = {"first": params.qmin, "last": params.qmax, "zero": 0 if params.qmin < 0 else (params.qmax + 1) // 2}
     side, distance = BESIDE[number % len(BESIDE)]

@@ -29,8 +29,8 @@ EMPTY: Range = (0.0, 0.0)
 Change = Callable[[str, Range], Range]
 """Changes the range that was drawn for an operand."""
 AT_POLES = (1.0, 2.0**-4, 2.0**-6)
-"""The range covers this share of the largest value near a pole; with all of it, most values would round to a few
-codes."""
+"""Shares of the results' range that the output range covers. Near a pole results are huge, and in their full range
+most of them would round to a few codes."""
 APART = (0.0, 0.25)
 """Distance from 0 of a range on one side of 0, as a share of its width. Unless it is 0, a rule has to widen the range
 to 0."""
@@ -70,6 +70,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
     exponent = chooser.integer(f"{name}.exponent", -3, 3)
     match data:
         case "ties":
+            # the zero point stays this far from both ends, so that small codes on either side of it do not saturate
             room = 2 * 8
             zero = (
                 chooser.integer(f"{name}.zero", low_code + room, high_code - room)
@@ -87,6 +88,7 @@ def input_range(target: Target, name: str, data: str, chooser: ChoiceSource, bou
             exponent += chooser.option(f"{name}.spread", [-SPREAD_BITS, SPREAD_BITS])
     width = 2.0**exponent * (1 + chooser.integer(f"{name}.width", 0, 4095) / 4096)
     share = chooser.integer(f"{name}.low", 0, 64) / 64
+    # `0.0 - x` instead of `-x`, because -0.0 would be stored where x is 0
     low, high = float(np.float32(0.0 - width * share)), float(np.float32(width * (1 - share)))
     least, most = limits(item, bound)
     low, high = max(low, least), min(high, most)
@@ -120,6 +122,7 @@ def ranges_within(target: Target, name: str, limits: Range, chooser: ChoiceSourc
     room = 2 * max(-low, high) if symmetric else (high - low) / 2
     if room <= 0:
         return {}
+    # the largest power of two with which all codes fit into this room
     scale = 2.0 ** math.floor(math.log2(room / (high_code - low_code)))
     least, most = math.ceil(high_code - high / scale), math.floor(low_code - low / scale)
     zero = 0 if symmetric else min(max(0, least), most)
@@ -136,6 +139,7 @@ def constant_range(target: Target, name: str, data: str, chooser: ChoiceSource) 
         span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
         largest = span * 2.0 ** chooser.integer(f"{name}.exponent", -10, -4)
         return (-largest, largest)
+    # no power of two in general: multipliers then use all their bits
     width = 2.0 ** chooser.integer(f"{name}.exponent", -4, 1) * (1 + chooser.integer(f"{name}.width", 0, 1023) / 1024)
     return (-width, width)
 
@@ -162,7 +166,10 @@ def output_range(
     hints: dict[str, float],
     limits: Range = (-math.inf, math.inf),
 ) -> Range:
-    """Return an output's calibrated range from its finite reference values, as the data set wants, in *limits*."""
+    """Return an output's range from its finite reference values *y*, as the data set needs it, within *limits*.
+
+    *hints*: the numbers of `builder.output_hints`.
+    """
     y = y[np.isfinite(y)]
     seen = (float(y.min()), float(y.max())) if y.size else EMPTY
     low, high = min(seen[0], 0.0), max(seen[1], 0.0)
@@ -171,19 +178,23 @@ def output_range(
     match data:
         case "ties":
             if target.spec.error_model.kind == "softmax":
+                # equal elements give 1 / terms, half of this step
                 return range_of(target, 2.0 / hints.get("terms", 2.0), low_code)
             if "mean_step" in hints:
                 return range_of(target, hints["mean_step"], _near_middle(target, chooser))
             step = hints.get("step", 2.0**-7)
+            # the smallest exponent under which the largest value does not saturate
             wanted = math.ceil(math.log2(max(largest, step) / max(high_code - 1, 1)))
             wide = WIDE_STEP if target.scheme.weight is not None else 2
             if target.scheme.activation.format != "integer":
                 return range_of(target, _float_step(target, step, largest, chooser), 0)
             steps = [0, 1, 2, wide if target.scheme.activation.bits <= 8 else min(wide, 10)]
             places = chooser.option("y.step", [*steps, *_places_of_first_rounding(target)])
+            # at least two accumulator units per code, so that half a code is a whole number of units
             exponent = max(wanted, round(math.log2(step)) + 1 + places)
             return range_of(target, 2.0**exponent, _near_middle(target, chooser))
         case "near_ties" if "weight" in (item.role for item in target.spec.inputs.values()):
+            # not a power of two, so that the multiplier has all its bits and every rounding of it matters
             exact_places = chooser.integer("y.places", *NEAR_PLACES) + chooser.integer("y.width", 0, 4095) / 4096
             width = hints["step"] * 2.0**exact_places * (high_code - low_code)
             share = chooser.integer("y.low", 4, 60) / 64
@@ -193,6 +204,7 @@ def output_range(
             return range_of(target, 2.0 ** math.floor(math.log2(largest / code)), (low_code + high_code + 1) // 2)
         case "saturation":
             offset = chooser.option("y.offset", [0.0, 1.0, -1.0, 0.5])
+            # codes from 0 to the largest value, which then lies `offset + 0.5` codes beyond the last code
             reach = (high_code - low_code) * largest / max(high - low, TINY)
             shrink = 1 - (offset + 0.5) / max(2.0, reach)
             return (_float(low * shrink), _float(high * shrink))
@@ -211,6 +223,7 @@ def _float_step(target: Target, step: float, largest: float, chooser: ChoiceSour
     """Return a power of two as scale of an output with ties: the step of the sums, or half of its smallest value."""
     form = format_of(target.scheme.activation.format)
     held = math.ceil(math.log2(max(largest, step) / form.values[-1]))
+    # the format's smallest value times the scale is then one to four units of the sums
     coarse = round(math.log2(step / form.unit)) + chooser.option("y.step", [0, 1, 2])
     return 2.0 ** (held if chooser.integer("y.side", 0, 1) else max(held, coarse))
 

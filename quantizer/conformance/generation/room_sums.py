@@ -1,4 +1,4 @@
-"""Sums beside the steps of a room's own rule: found by asking its oracle, since no formula of the rule is known."""
+"""Sums beside the steps of a room's own rule. They are found by asking its oracle, since no formula is known here."""
 
 from __future__ import annotations
 
@@ -113,12 +113,14 @@ def _around(halves: Array, multipliers: Array) -> tuple[Array, Array]:
 
 def _bisected(codes: Callable[[Array], Array], low: Array, high: Array) -> Array:
     """Return neighbours between *low* and *high* whose codes differ."""
+    # codes are monotone in the sums, so that bisection finds a place where they change
     first = codes(low)
     rises = codes(high) != first
     while (apart := high - low > 1).any():
         middle = low + (high - low) // 2
         above = codes(middle) != first
         low, high = np.where(apart & ~above, middle, low), np.where(apart & above, middle, high)
+    # 0 where both ends have one code and no step was found
     return np.concatenate([np.where(rises, low, 0), np.where(rises, high, 0)], axis=1)
 
 
@@ -151,6 +153,7 @@ def _asked(
         parameters.numbers,
         None,
         channels,
+        # sums, and terms of 1, so that nothing is divided
         lambda: (sums, np.ones(sums.shape, np.int64)),
     )
     codes = np.asarray(loaded(oracle.codes)(asked))

@@ -17,11 +17,11 @@ FACTORS: tuple[Mapping[str, float], ...] = (
     {"activation": 2.0**10, "weight": 2.0**6, "bias": 2.0**16},
     {"activation": 2.0**10, "weight": 2.0**-6, "bias": 2.0**4},
 )
-"""Factors of the ranges of each role, one case for each; the last case is for operators with constants."""
+"""Factors of the ranges of each role, with one case per entry; the last one is for operators with constants."""
 HUGE: Mapping[str, float] = {"activation": 2.0**33, "weight": 1.0, "bias": 2.0**33}
-"""Scales beyond the integers of float32. They replace the second scale on platforms of WIDE ratios.
+"""Scales beyond the integers of float32. They replace the second entry on platforms with WIDE ratios.
 
-A multiplier of few bits, a table of a fixed unit and a function whose output has a fixed scale end far below this.
+Multipliers of few bits, tables of a fixed unit and functions with a fixed output scale end far below this.
 Among operators with constants, every second target has them.
 """
 TINY = 2.0**-30
@@ -50,6 +50,7 @@ def scaled(target: Target) -> list[Case]:
 
     cases = [case_of(index, factors) for index, factors in enumerate(FACTORS if constants else FACTORS[:2])]
     fixed = target.spec.op in target.platform.fixed_outputs
+    # a tuple of prefixes: str.startswith accepts any of them
     wide = target.platform.requantize["default"].startswith(WIDE) and not fixed
     if wide and (not constants or key(0, target.id, "huge") % 2):
         huge = case_of(1, HUGE)
@@ -81,8 +82,8 @@ def far_below(everything: Sequence[Target], target: Target) -> list[Case]:
 def one_sided(target: Target) -> list[Case]:
     """Return, for each activation, a case whose range begins at 0 and a case whose range ends at 0.
 
-    No case if the zero point is then not the first or the last code (symmetric codes), or if the range leaves the
-    domain.
+    There is no case if the zero point is then not the first or the last code, as with symmetric codes, or if the domain
+    cuts the range.
     """
     cases = []
     for name in target.spec.coded:

@@ -17,9 +17,9 @@ from quantizer.tiling.stacks import independent_axes, stacked_shapes
 PARTS = 16
 """The largest number of data sets in a stack."""
 OF_ROWS = 24
-"""The largest number of data sets in a stack of the gate: another 24 cost less than another structure."""
+"""The largest number of data sets in a stack of the gate: 24 more cost less than one more structure."""
 MOST = 4096
-"""The largest number of elements of a stack's tensor: a larger stack costs as much as separate cases."""
+"""The largest number of elements of a stack's tensor. A larger stack costs as much as separate cases."""
 ALONE = ("every_code", "near_ties")
 """Data sets that need a tensor of a particular shape."""
 SAME = ("zeros", "accumulator_limit")
@@ -42,6 +42,7 @@ def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = 
     largest = max(map(math.prod, case.shapes.values()), default=0)
     count = min(most, MOST // max(largest, 1))
     wanted = coverage(target, case) if keeps else set[str]()
+    # the first axis that keeps every class of coverage
     for axis in independent_axes(spec, case.shapes, case.attrs) if count > 1 else ():
         shapes = stacked_shapes(spec, case.shapes, case.attrs, axis, count)
         if shapes is None:
@@ -55,14 +56,13 @@ def stacked(target: Target, case: Case, chooser: ChoiceSource, *, keeps: bool = 
 
 
 def _sets(target: Target, case: Case, count: int) -> tuple[tuple[str, int], ...]:
-    """Return the parts.
-
-    The case's own data set, then alternately other data sets under its ranges and its own with new seeds.
-    """
+    """Return the data set and seed of each part: the case's own, then others and its own with new seeds, in turn."""
     own, seed = case.data.set, case.data.seed
     others: list[str] = [name for name in BESIDE if name in target.spec.data and name != own] or [own]
+    # another seed of such a set would repeat the same activations
     again = own if own not in SAME else others[0]
     names = [again if place % 2 == 0 else others[place // 2 % len(others)] for place in range(1, count)]
+    # every part has small integers, so that floating point stays exact
     if own == "small_integers":
         names = [own] * (count - 1)
     seeds = [key(seed, "stack", str(place)) % (1 << SEED_BITS) for place in range(1, count)]

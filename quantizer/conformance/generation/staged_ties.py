@@ -25,9 +25,9 @@ Array = NDArray[Any]
 SAMPLED = 1 << 14
 """The number of combinations of the operands' codes that are searched for ties."""
 COMPARED = 64
-"""Sample size. The unit of all results is computed from this many results."""
+"""The number of results from which the unit of all results is computed."""
 SHORT = 24
-"""The largest number of bits of a scale whose products are exact in float64."""
+"""The largest number of bits of a scale for which products of scales and codes are exact in float64."""
 LARGEST_FACTOR = 1 << 16
 """The largest factor that may shorten a scale's mantissa. More bits would not fit a float32 range."""
 ZEROS = 64
@@ -38,10 +38,9 @@ FOLDS = frozenset({"sum", "mean", "greatest"})
 def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, Range]:
     """Return ranges with short scales, so that the last rounding has ties; no ranges if that is impossible.
 
-    A short scale is a binary fraction of few bits. A stage whose scale is `gate_high / 32767` gets one if the numerator
-    cancels all factors of 32767. Of the needed factors, the end code of the gate gives some, and its step gives the
-    rest as an integer.
-    Among several zero points, the one with the smallest such factor is chosen.
+    A short scale is a binary fraction of few bits. A stage whose scale is `gate_high / 32767` has one if the numerator
+    cancels all prime factors of 32767. The end code of the gate contains some of them, depending on its zero point. The
+    rest must be a factor of its step. Of several zero points, the one with the smallest such factor is chosen.
     """
     if not _is_searched(target, case):
         return {}
@@ -61,6 +60,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
     factor, _, zero = min(found)
     ranges = {n: range_of(target, factor * 2.0 ** exponents[n], zero) for n in names}
     tied = case.but(ranges={**case.ranges, **ranges})
+    # the factor is right only if every scale of a stage is proportional to the operands' steps
     if _factor(_scales(target, tied)) != 1:
         return {}
     span = _output_range(target, tied, chooser)
@@ -68,7 +68,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 
 def solved_stages(target: Target, case: Case) -> dict[str, Array]:
-    """Return operands in which three of four elements give ties at the last rounding; None without ties."""
+    """Return operands in which three of four elements give ties at the last rounding; empty without ties."""
     if "y" not in case.ranges or not _is_searched(target, case) or _factor(_scales(target, case)) != 1:
         return {}
     codes, values = _sample(target, case)
@@ -117,9 +117,12 @@ def _factor(scales: list[float]) -> int | None:
     for scale in scales:
         mantissa = Fraction(math.frexp(scale)[0])
         near = mantissa.limit_denominator(LARGEST_FACTOR)
+        # a fraction of few bits is fine as it is
         if mantissa.denominator > 1 << SHORT:
+            # the scale is not the float64 of a fraction with a small denominator
             if abs(near - mantissa) > mantissa * Fraction(1, 1 << 50):
                 return None
+            # powers of two in the denominator only move the exponent
             odd = near.denominator // (near.denominator & -near.denominator)
             factor = math.lcm(factor, odd)
     return factor if factor < LARGEST_FACTOR else None
@@ -144,6 +147,7 @@ def _sample(target: Target, case: Case) -> tuple[dict[str, Array], Array]:
                 code_interval(end / form.scale, qmin=form.qmin, qmax=form.qmax, rounding=mode)[place]
                 for place, end in enumerate((value.lo, value.hi))
             )
+            # kept only where both ends of the enclosure round to one code, which is then the only right one
             decided &= low == high
             known[name] = Interval.exactly(low * form.scale)
     middle = np.broadcast_to((value.lo + value.hi) / 2, (SAMPLED,))
@@ -156,6 +160,7 @@ def _output_range(target: Target, case: Case, chooser: ChoiceSource) -> Range | 
     some = [Fraction(float(value)) for value in values[values != 0][:COMPARED]]
     if not some:
         return None
+    # the odd part of the greatest common divisor: half of a step with it can be one of the values
     top = math.gcd(*(value.numerator for value in some))
     odd = top // (top & -top)
     low, high = _ends(target, case)
@@ -168,6 +173,7 @@ def _output_range(target: Target, case: Case, chooser: ChoiceSource) -> Range | 
         if count:
             found.append((count, span))
     most = max((count for count, _ in found), default=0)
+    # not only the step with the most ties, so that cases differ
     good = [span for count, span in found if 4 * count >= most]
     return good[chooser.integer("tied.step", 0, len(good) - 1)] if good else None
 

@@ -1,4 +1,4 @@
-"""The data set of ties: values whose sums lie exactly between two codes, or one unit away."""
+"""The data set `ties`: values whose sums lie exactly between two codes, or one unit away."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ SMALL_CODES = 7
 FLOAT_CODES = 20
 """Distance, in codes, from the code of 1 within which tied elements of a narrow float lie."""
 DEVIATIONS = (SMALL_CODES, 1, 2)
-"""Distance, in codes, of tied elements of a normalisation from their mean: a unit of the variance matters only if
-small."""
+"""Distances, in codes, of tied elements of a normalisation from their mean. They are small, because one unit more or
+less changes a large variance too little to be seen."""
 FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 NEAREST = 16
@@ -68,6 +68,7 @@ def ties(target: Target, case: Case) -> dict[str, Array]:
             tensors[name] = _solved_bias(target, case, name, tensors)
     if is_quotient(target):
         tensors |= solved_quotient(target, case)
+    # half of the cases keep the small codes drawn above
     if case.data.seed % 2 and is_wide_product(target):
         tensors |= solved_product(target, case, tensors)
     tensors |= solved_stages(target, case)
@@ -89,6 +90,7 @@ def _halves(target: Target, case: Case, name: str) -> Array:
 def _small_codes(target: Target, case: Case, name: str) -> Array:
     params = activation_of(target, case, name)
     if target.spec.error_model.kind == "softmax":
+        # equal exponentials: each output is 1 / terms, which is half a code of the range that `output_range` gives
         return np.zeros(case.shapes[name])
     if target.spec.error_model.kind == "mean":
         return _one_of_each_sum(target, case, name, params)
@@ -98,21 +100,27 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         return _values_of_floats(case, name, params)
     spread, centre = _spread(target), int(params.zero_point)
     if target.spec.error_model.kind == "normalization":
+        # neighbours along every axis have opposite signs, so the mean is 0 or near it, whichever axes are normalised
         signs = 1 - 2 * (np.indices(case.shapes[name]).sum(axis=0) % 2)
         return np.asarray(signs * DEVIATIONS[case.data.seed % len(DEVIATIONS)] * float(params.scale))
     if target.spec.error_model.kind == "index":
+        # the place of the first or the last of several equal elements is the result, so equal elements must be frequent
         spread = 1
         anywhere = integers(case.data.seed, f"{name}.centre", (1,), params.qmin, params.qmax)
         centre = (centre, params.qmin, params.qmax, int(anywhere[0]))[case.data.seed % 4]
     codes = integers(case.data.seed, name, case.shapes[name], -spread, spread) + centre
     values: Array = (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
     if target.spec.error_model.kind == "comparison":
+        # [:1], because a tensor may have no elements
         values.reshape(-1)[:1] = _compared(target, case, name)
     return values
 
 
 def _spread(target: Target) -> int:
-    """Return the largest distance of a code from its zero point: two output codes under two roundings."""
+    """Return the largest distance of a code from its zero point.
+
+    Where a platform rounds twice, it is two output codes in units of the first rounding, and at most half of all codes.
+    """
     first = target.platform.first_rounding
     if first is None:
         return SMALL_CODES
@@ -120,12 +128,13 @@ def _spread(target: Target) -> int:
 
 
 def _values_of_floats(case: Case, name: str, params: QParams) -> Array:
-    """Return codes near the code of 1. Their sums do not fit the format, and are ties of a coarser output.
+    """Return values near 1. Their sums do not fit the format, and are ties of a coarser output.
 
     Every second case has values around the smallest normal number, to detect kernels that flush smaller numbers to
     zero.
     """
     layout = FLOAT_LAYOUTS[params.dtype.name]
+    # codes of a float count its values from 0: the first with an exponent of 1 is the smallest normal number
     one = (1 << layout.mantissa_bits) if case.data.seed % 2 else round(float(positions(np.array(1.0), params)))
     codes = one + integers(case.data.seed, name, case.shapes[name], -FLOAT_CODES, FLOAT_CODES)
     signs = 2 * integers(case.data.seed, f"{name}.sign", case.shapes[name], 0, 1) - 1
@@ -153,8 +162,10 @@ def _one_of_each_sum(target: Target, case: Case, name: str, params: QParams) -> 
     """
     shape, terms = case.shapes[name], mean_terms(target, case)
     kept = _picked(target, case, name)
+    # terms & -terms is the largest power of two that divides the number of terms
     odd = terms // (terms & -terms)
     half = terms // 2 if target.spec.quantization.family in target.platform.same_as_input else odd
+    # the number of odd multiples of `half` among the codes on one side of the zero point
     room = max(
         1, (min(params.qmax - int(params.zero_point), int(params.zero_point) - params.qmin) // max(half, 1) + 1) // 2
     )
@@ -178,6 +189,7 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
     if "y" in case.ranges:
         ratio = float(params.scale) / (float(activation_of(target, case, "y").scale) * mean_terms(target, case))
         beside = np.abs(codes * ratio % 1.0 - 0.5)
+        # codes on a tie belong to the data set `ties`; the nearest of the rest show small errors of a multiplier
         off = codes[beside > FLOAT64_TIE]
         codes = off[np.argsort(beside[beside > FLOAT64_TIE], kind="stable")][:NEAREST]
     if not codes.size:  # a zero point at an end of the codes, or ratios that put every code on a tie
@@ -222,6 +234,7 @@ def _picked(target: Target, case: Case, name: str) -> Array:
     at = [np.arange(size) == key(case.data.seed, name, str(axis)) % size for axis, size in enumerate(shape)]
     kept = np.ones(shape, dtype=bool)
     for axis in _mean_axes(target, case, name):
+        # [1, ..., size, ..., 1], so that the places of all reduced axes are combined by broadcasting
         kept &= at[axis].reshape([-1 if i == axis else 1 for i in range(len(shape))])
     return kept
 
@@ -247,12 +260,13 @@ def mean_terms(target: Target, case: Case) -> int:
 
 
 def _tied_weights(target: Target, case: Case, name: str) -> Array:
-    """Small codes and values half way between two; one element per scale lies at the end of its range."""
+    """Return small codes and values half way between two codes; one element per scale lies at the end of its range."""
     part = target.weight
     largest = case.ranges[name][1]
     if part is None:
         return np.zeros(case.shapes[name])
     span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
+    # largest / span is the scale that the rule will choose: `constant_range` made it a power of two
     spread = min(SMALL_CODES, (1 << (part.bits - 1)) - 1)
     codes = integers(case.data.seed, name, case.shapes[name], -spread, spread)
     halves = integers(case.data.seed, f"{name}.halves", case.shapes[name], 0, 3) == 0
@@ -267,6 +281,7 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
         return values
     one = values.ndim == 1 and part.granularity == "tensor"
     first: tuple[Any, ...] = (0,) if one else (slice(None), *[0] * (values.ndim - 1))
+    # the first element of each channel fixes the channel's scale; with one scale per tensor, a vector needs only one
     channels[first] = largest
     return values
 
@@ -279,6 +294,7 @@ def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
     rows = channels.reshape(1 if channels[0].size == 1 else channels.shape[0], -1).copy()
     high = steps - SMALL_CODES if channels[0].size == 1 else steps * 3 // 8 + seed % (steps // 4 + 1)
     rows[:, 0] = high * unit
+    # a row of one element keeps its high end: [:, 1:] leaves nothing of it
     rows[:, 1:][:, -1:] = (high - steps) * unit
     channels[...] = rows.reshape(channels.shape)
 
@@ -300,9 +316,11 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
     axis = channel_axis(target.spec, bound, sums.ndim) or 0
     flat = np.moveaxis(sums, axis, 0).reshape(sums.shape[axis], -1)
     picked = np.array([row[key(case.data.seed, name, str(c)) % row.size] for c, row in enumerate(flat)])
+    # accumulator units per output code; below 2 there is no unit half way
     period = np.maximum(np.round(1.0 / ratio), 2.0)
     channels = (flat.shape[0],)
     reach = max(3, (1 << (target.scheme.activation.bits - 1)) - 28)
+    # the smallest bias that gives the remainder, then whole output codes on top of it, so that results differ
     code = np.mod(_remainder(target, case, period) - picked, period)
     code = code + period * integers(case.data.seed, name, channels, -reach, reach - 1)
     beside = integers(case.data.seed, f"{name}.beside", channels, -2, 2)
@@ -313,9 +331,11 @@ def _solved_bias(target: Target, case: Case, name: str, tensors: Mapping[str, Ar
 
 
 def _remainder(target: Target, case: Case, period: Array) -> Array:
-    """Return the remainder modulo a code of a sum that is a tie: half a code, or a tie of the first rounding near it.
+    """Return the remainder that a sum on a tie leaves modulo one output code, in accumulator units.
 
-    Half of the cases have the latter; none if the room has its own rule.
+    It is half a code, or, where the platform rounds twice, a tie of the first rounding near half a code.
+
+    Half of the cases of such a platform have the latter, but none if the room has its own rule.
     """
     first = target.platform.first_rounding
     if first is None or case.data.seed % 2 or has_own_rule(target):
@@ -325,7 +345,10 @@ def _remainder(target: Target, case: Case, period: Array) -> Array:
 
 
 def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> float:
-    """Return the error of each sum on a platform whose zero points lack their product; a bias compensates it."""
+    """Return what each sum lacks on a platform that leaves the product of both zero points out of the bias.
+
+    The solved bias adds it, so that the sums are ties nevertheless.
+    """
     part, x = target.weight, next(n for n in tensors if target.spec.inputs[n].role == "activation")
     absorbed = target.spec.quantization.family in target.platform.absorbs_zero_point
     if part is None or part.symmetry == "symmetric" or not absorbed:
@@ -336,7 +359,7 @@ def _lost_product(target: Target, case: Case, tensors: Mapping[str, Array], weig
 
 
 def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weight: str) -> tuple[Array, Array, Array]:
-    """Return (bias step per channel, output codes per accumulator unit, accumulators without bias)."""
+    """Return the bias step per channel, the output codes per accumulator unit, and the accumulators without a bias."""
     x = next(n for n in tensors if target.spec.inputs[n].role == "activation")
     part = target.weight
     assert part is not None
@@ -350,6 +373,7 @@ def _integer_sums(target: Target, case: Case, tensors: Mapping[str, Array], weig
     )
     x_params, y_params = activation_of(target, case, x), activation_of(target, case, "y")
     operands = {
+        # centred codes: products of these are the terms of the accumulator
         x: torch.from_numpy(np.round(tensors[x] / float(x_params.scale))),
         weight: _centred_weights(target, tensors[weight], weights),
     }

@@ -34,10 +34,10 @@ TIED = 160
 
 
 def twice_rounded(target: Target) -> list[Case]:
-    """Return cases in which a missing or different first rounding moves a sum across a tie of the second rounding.
+    """Return cases in which a missing or different first rounding gives another output code.
 
-    Only sums within half a unit of the first rounding from a tie show this. Random data seldom have such sums, so a
-    kernel that rounds once would pass. No cases for platforms that round once.
+    Only a sum within half a unit of the first rounding from a tie of the second one shows this. Random data seldom have
+    such sums, so a kernel that rounds once would pass. There are no cases for platforms that round once.
     """
     first = target.platform.first_rounding
     if first is None or target.spec.error_model.kind not in KINDS:
@@ -49,7 +49,7 @@ def twice_rounded(target: Target) -> list[Case]:
 
 
 def _of_modes(target: Target, rivals: list[FirstRounding]) -> Iterator[Case]:
-    """Yield cases of ties of the first rounding until each rival mode has one that shows it, if there is one."""
+    """Yield cases with ties of the first rounding until each rival mode is shown by a case, as far as possible."""
     for case in _drawn(target, "ties", TIED) if rivals else ():
         shown = [rival for rival in rivals if _differs(target, rival, case)]
         if shown:
@@ -63,11 +63,12 @@ def _drawn(target: Target, data: str, count: int) -> Iterator[Case]:
     for index in range(count):
         number = key(index, target.id, "twice_rounded")
         case = build_case(target, HashChoices(number, {"data": data}))
+        # every fourth case keeps its drawn steps
         yield _at_ties(target, case, number // 16) if data == "ties" and index % 4 else case
 
 
 def _at_ties(target: Target, case: Case, number: int) -> Case:
-    """Return the case with steps for which one of its sums ties at the first rounding, next to a tie of the second.
+    """Return the case with steps that make one of its sums a tie of the first rounding, next to a tie of the second.
 
     A sum of S units, S odd, times `m / 2**(n + 1)` ties at n places; m is solved for S, since a power of two leaves
     most sums far from the second tie. No change where a bias is solved, or the output does not have its own scale.
@@ -79,6 +80,7 @@ def _at_ties(target: Target, case: Case, number: int) -> Case:
     tensors = materialise(target, case)
     is_product, hints = target.spec.error_model.kind == "bilinear", output_hints(target, case, tensors)
     unit = unit_of(target, case) if is_product else hints.get("mean_step", 2 * hints["step"]) / 2
+    # in units of the accumulator, so that integers are expected
     sums = target.real({name: values.double() for name, values in tensors.items()}, case).numpy() / unit
     factors = _factors(sums[sums % 2 == 1], first.fraction_bits, activation_of(target, case, "y").qmax)
     if not factors:
@@ -100,6 +102,7 @@ def _factors(sums: NDArray[np.float64], places: int, reach: int) -> list[int]:
         (abs(each) * factor, factor)
         for each in map(int, np.unique(sums))
         for side in (-1, 1)
+        # each * factor = half a code +- 1 (mod a code): an odd number has an inverse modulo a power of two
         if (factor := (whole // 2 + side) * pow(each, -1, whole) % whole)
     ]
     return [factor for product, factor in found if product < reach * whole]

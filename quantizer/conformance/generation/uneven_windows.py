@@ -39,11 +39,11 @@ class Kind:
 
 
 FACTORED = ((3, 1, 1, 1, 1), (7, 1, 3, 3, 1))
-"""Windows of one axis beside a kernel of size 1 along the others."""
+"""Windows of one axis. The kernel has size 1 along the others."""
 PADDED, BARE = (3, 2, 1, 1, 1), (3, 2, 0, 0, 1)
-"""A window of one axis beside the same one without padding."""
+"""A window of one axis. The others have the same window without padding."""
 EVEN: tuple[Window, ...] = ((7, 1, 0, 1, 1), (2, 1, 0, 1, 1), (3, 1, 4, 4, 4))
-"""Windows of all axes: padding behind alone, and a dilation beyond the kernel with as much padding."""
+"""Windows of all axes: padding only behind, and a dilation larger than the kernel with as much padding."""
 KINDS = (*(Kind(own, POINT) for own in FACTORED), Kind(PADDED, BARE), Kind(FACTORED[0], POINT, is_signal=True))
 SIGNALS = (
     Kind((2, 2, 0, 0, 1), POINT, is_signal=True, channels=1),
@@ -54,7 +54,7 @@ SIGNALS = (
 """Signals under kernels of one step, or of two with half a step of padding, as networks shorten and lengthen sound. An
 operator's targets share these cases."""
 FLAT = 2
-"""Axes of an image up to which all of them have a long kernel."""
+"""The largest number of image axes with which a long kernel is used along all of them."""
 LONG = 5
 CHANNELS = (8, 32)
 
@@ -73,7 +73,7 @@ def uneven_windows(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def _is_known(kind: Kind, spec: Spec) -> bool:
-    """Return whether the operator has the kind's dilation, and its kernel does not fill a volume."""
+    """Return whether the operator has the dilation that the kind needs, and no long kernel fills a volume."""
     is_large = kind.others[0] > LONG and len(_axes(spec)) > FLAT
     return (kind.own[-1] == 1 or DILATION in spec.attrs) and not is_large
 
@@ -122,6 +122,7 @@ def _attribute(name: str, domain: Domain, windows: Sequence[Window], drawn: Any)
     """Return the entries of the windows for an attribute of windows, and the default of another."""
     places = {"kernel": (0,), "stride": (1,), "padding": (2, 3), DILATION: (4,)}
     if name in places and isinstance(drawn, tuple):
+        # padding: before all axes, then behind all axes
         return tuple(window[place] for place in places[name] for window in windows)
     return drawn if domain.default is None else plain(domain.default)
 

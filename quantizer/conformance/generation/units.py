@@ -1,4 +1,4 @@
-"""Sizes that kernels treat specially: near a vector, block or table, past a counter, with one more axis."""
+"""Sizes that kernels treat specially: near a vector, block or table, past a counter, or with one more axis."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class Unit:
     name: str
     value: int | float
     place: int | None = None
-    """The entry of a list or the axis of a shape: 0 is the first, 1 an inner one, 2 the last; None: the whole value.
+    """The entry of a list or the axis of a shape: 0 is the first, 1 an inner one, 2 the last.
 
-    For a shape, None means that this is the number of axes.
+    None for the whole value, which is the number of axes of a shape.
     """
     is_full: bool = False
     """The sum is so long that it reaches the end of an accumulator. The data must be as large as possible."""
@@ -95,9 +95,9 @@ def with_rest(unit: Unit, number: int) -> Unit:
 
 
 def is_ours(spec: Spec) -> bool:
-    """Return whether our own reference computes the operator: then its constraints say all that is illegal.
+    """Return whether our own reference computes the operator. Then its constraints reject everything that is illegal.
 
-    Nobody knows whether an operator of a plugin takes more than its domains say.
+    For an operator of a plugin, only values inside its domains are known to be legal.
     """
     entry = REGISTRY.built_in(spec.op, "reference")
     return entry is not None and entry.origin == BUILT_IN
@@ -162,10 +162,12 @@ def _past_sums(target: Target) -> list[int]:
     kind = target.spec.error_model.kind
     if kind not in ("linear", "bilinear", "mean") or target.spec.error_model.terms is None:
         return []
+    # the largest magnitude of a centred code: with a free zero point, the whole span of the codes
     part = target.scheme.activation
     is_symmetric = part.symmetry == "symmetric" or part.bits > target.platform.parameters.symmetric_above_bits
     other = part.bits if len(target.spec.activations) > 1 else 1 if target.weight is None else target.weight.bits
     largest = 2.0 ** (part.bits - is_symmetric) - 1.0
+    # without a second factor `other` is 1, and the product is the code itself
     largest *= (2.0 ** (other - 1) - 1.0 or 1.0) if kind == "bilinear" else 1.0
     found = {math.ceil(half * 2.0**limit / largest) + 1 for limit in SUM_BITS for half in (1, 2)}
     return sorted(size for size in found if 2 < size <= MOST_TERMS)
@@ -178,6 +180,7 @@ def bound_with(
 
     *most*: elements of all operands and the output, and terms of all sums.
     """
+    # begins at a drawn spread, and goes on to smaller sizes if the case would be too large
     for spread in SPREADS[chooser.integer("spread", 0, len(SPREADS) - 1) :]:
         try:
             bound = _bound(spec, asked, _Lean(chooser, spec, spread))
@@ -216,6 +219,7 @@ def _with(
         low, high = (None if end is None else float(end(bound)) for end in (domain.min, domain.max))
         inside = (low is None or low <= unit.value) and (high is None or unit.value <= high)
         return float(unit.value) if inside else None
+    # bounds may depend on the place of an entry
     size, here = int(unit.value), {**bound, ENTRY: unit.place or 0}
     if domain.type == "shape" and unit.place is None:
         return tuple(chooser.integer(f"{unit.name}[{i}]", 1, 3) for i in range(size))
@@ -224,6 +228,7 @@ def _with(
     if limited and (domain.max is None or size > int(domain.max(here))):
         return None
     if domain.multiple_of is not None:
+        # rounded up, so that the size still exceeds the block
         step = int(domain.multiple_of(bound))
         size = -(-size // step) * step
     if unit.place is None:
@@ -252,6 +257,7 @@ def is_cheap(spec: Spec, bound: Mapping[str, Any], most: tuple[int, int]) -> boo
         each = int(terms(known)) if terms is not None else math.prod(known.get("kernel", (1,)))
     except ILLEGAL:
         return False
+    # work is counted in terms: each output element is a sum of `each` of them
     made = sum(math.prod(shape) for shape in outputs.values())
     elements = made + sum(math.prod(shape) for shape in shapes.values())
     if spec.error_model.kind == "product" and each > MOST_FACTORS:
@@ -260,7 +266,7 @@ def is_cheap(spec: Spec, bound: Mapping[str, Any], most: tuple[int, int]) -> boo
 
 
 def batch_of(spec: Spec) -> str:
-    """Return the dimension of the first activation's first axis; None for a shape, which has no separate batch axis."""
+    """Return the dimension of the first activation's first axis; empty if its axes are one shape, without a batch."""
     axes = spec.inputs[next(iter(spec.activations))].axes if spec.activations else ()
     name = axes[0].text if isinstance(axes, list) and axes else ""
     return name if name in spec.dims and spec.dims[name].type == "int" else ""
@@ -285,6 +291,7 @@ class _Lean:
         self._batch = batch_of(spec) if chooser.integer("batched", 0, 1) == 1 else ""
         self._first: dict[str, str] = {}
         for name, domain in spec.dims.items():
+            # dimensions of one domain are drawn under the name of the first of them, which gives them one value
             like = (first for other, first in self._first.items() if spec.dims[other] == domain)
             self._first[name] = next(like, name) if self._alike else name
 
@@ -293,6 +300,7 @@ class _Lean:
         if name in self._dims:
             name = self._first.get(name, name)
         elif self._alike:
+            # entries of a list are drawn under the name of the list, which gives them one value
             name = name.split("[")[0]
         if name.endswith(".rank") and self._is_deep:
             return high

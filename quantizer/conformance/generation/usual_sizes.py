@@ -23,7 +23,7 @@ from quantizer.core.spec import Spec
 
 DOUBLE = (2, 1)
 OTHERS = ((1, 2), (3, 2), (4, 1), (2, 3), (3, 10), (5, 3), (3, 4))
-"""Output size over input size, along both axes or along one. 3 of 10 lie on ties or next to them."""
+"""Output size over input size, along both axes or along one. With 3 over 10, places lie on ties or next to them."""
 ASKED = "size"
 """Name of the attribute that gives the output's size along each of the input's last axes."""
 KEPT = 3
@@ -41,7 +41,7 @@ WIDER = ((5, 4), (3, 4), (1, 2))
 
 
 def usual_sizes(target: Target) -> list[Case]:
-    """Return the cases of a target whose operator resizes. The ratios are distributed over the targets."""
+    """Return the cases of a target whose operator resizes. A hash of the target chooses the ratios."""
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
@@ -57,6 +57,7 @@ def tripled(everything: Sequence[Target], target: Target) -> list[Case]:
         return []
     modes: dict[str, dict[str, str]] = {}
     for mode in combinations(target.spec):
+        # one combination for each choice of the first attribute
         modes.setdefault(next(iter(mode.values()), ""), mode)
     found = [_tripled(target, mode) for mode in dealt(everything, target, list(modes), "tripled")]
     return [case for case in found if case is not None]
@@ -108,8 +109,8 @@ def _bound(
 ) -> dict[str, Any]:
     """Return input sizes that are multiples of the ratio's denominator, and the output sizes.
 
-    kept: the axis whose size does not change, or None. last: the size of the last axis, the others have
-    one place; 0: all are drawn.
+    *kept*: the axis whose size does not change, or None. *last*: the size of the last axis, while the others have size
+    1; if it is 0, all sizes are drawn.
     """
     many, of = ratio
     bound: dict[str, Any] = {
@@ -118,6 +119,7 @@ def _bound(
     axes = spec.inputs[next(iter(spec.activations))].axes
     spatial = [axis.text for axis in axes[-len(bound[ASKED]) :]] if isinstance(axes, list) else []
     for name in spatial:
+        # rounded up to a multiple of the denominator
         bound[name] = -(-bound[name] // of) * of if not last else last if name == spatial[-1] else 1
     sizes = [bound[name] * many // of for name in spatial]
     bound[ASKED] = tuple(

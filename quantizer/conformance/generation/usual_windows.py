@@ -78,6 +78,7 @@ def _overlaps() -> Iterator[tuple[int, int, int, int, int]]:
 
     The padding is such that the output has one place for each step. Those in other lists are left out.
     """
+    # kernel and stride; the paddings of the other lists do not change how windows overlap
     known = {window[:2] for window in WINDOWS + PATCHES}
     kernels = {1: tuple(range(2, 8))} | {s: (s - 1, s, s + 1, 2 * s - 1, 2 * s) for s in STEPS}
     for stride, sizes in kernels.items():
@@ -89,11 +90,11 @@ def _overlaps() -> Iterator[tuple[int, int, int, int, int]]:
 
 
 OVERLAPS = tuple(_overlaps())
-"""Windows by the share of a step that two of them have in common, from a colour picture to whole vectors of channels.
-An operator's targets share these cases."""
-FULL = tuple((kernel, stride, kernel - 1, kernel - 1, 1) for kernel in (2, 3) for stride in range(1, kernel + 1))
-"""Windows of which the first sees one place of the image; three along each axis, and no rest. An operator's targets
+"""Windows by how far two neighbours overlap, from a colour picture to whole vectors of channels. An operator's targets
 share these cases."""
+FULL = tuple((kernel, stride, kernel - 1, kernel - 1, 1) for kernel in (2, 3) for stride in range(1, kernel + 1))
+"""Windows with so much padding that the first sees one place of the image. There are three along each axis and no
+rest. An operator's targets share these cases."""
 GROUPED = (((3, 2, 1, 1, 1), 32), ((3, 1, 1, 1, 1), 32), ((3, 2, 1, 1, 1), 9))
 """Windows and channels of a group: whole vectors, and a vector and a rest. A platform's targets share the cases."""
 OF_GRAY = OF_FIRST_LAYER + 2
@@ -106,10 +107,10 @@ CEILED = (
     *((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1)),
     ((3, 3, 1, 1, 1), -2),
 )
-"""Windows of an operator that may round its number of outputs up (these cases do), and the rest after the last whole
-step. The targets of a platform share them. Without a rest, the axes have one output, two, and so on; with a rest, each
-axis has a further window that extends beyond the image. With a negative rest, so many places of a second window are
-missing that it would begin in the padding: there is one output."""
+"""Windows and rests for operators that may round the number of outputs up, as these cases do. A rest is what is left
+of the image after the last whole step. Without a rest, the axes have one output, two, and so on. With a rest, each
+axis has a further window that extends beyond the image. With a negative rest, a second window would begin in the
+padding, so there is one output. The targets of a platform share these cases."""
 CEIL = "ceil_mode"
 SAME = (
     (2, 2, 0, 1, 1),
@@ -129,10 +130,8 @@ is so long."""
 AXES = 2
 """The number of an image's axes."""
 PLACES = (4, 5)
-"""These are added to the smallest size, so that the output has several elements and an odd or an even number of rows.
-
-It is at least
-one more than the stride."""
+"""Added to the smallest size, so that the output has several elements and an odd or an even number of rows; at least
+one more than the stride is added."""
 DILATION = "dilation"
 
 
@@ -241,6 +240,7 @@ def _sized(
         bound = _bound(spec, window, OF_PATCHES, number // 2, chooser)
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
+            # the first window, further steps, and the rest, less the padding on both sides
             bound[axis.text] = kernel + stride * (steps or (1 if rest else place)) + rest - before - behind
         bound = checked(spec, {**bound, **fixed} if steps else {**bound, CEIL: True})
     except ILLEGAL:
@@ -256,6 +256,7 @@ def _case(
     places: int = 0,
 ) -> Case | None:
     spec, number = target.spec, key(row, target.id, "usual_windows")
+    # each choice takes other digits of one hash, so that the choices do not depend on each other
     fused = FUSED[number // 4 % len(FUSED)] if row == OF_VECTORS else ""
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"} | ({"activation": fused} if fused else {}))
     if row == OF_VECTORS and number // 2 % 2:
@@ -280,6 +281,7 @@ def _bound(
 ) -> dict[str, Any]:
     """Return sizes and attributes; *many*: the channels of a row of groups; *places*: more of an image's last axis."""
     bound: dict[str, Any] = {}
+    # a window that is the whole image needs neither steps nor padding
     kernel, stride, before, behind, dilation = (window[0], 1, 0, 0, 1) if row == WHOLE else window
     fixed = {"kernel": (kernel,), "stride": (stride,), "padding": (before, behind), DILATION: (dilation,)}
     axes = spec.inputs[next(iter(spec.activations))].axes
@@ -292,6 +294,7 @@ def _bound(
         domain = spec.dims.get(name) or spec.attrs[name]
         value = draw(name, domain, chooser, bound)
         if name in fixed and isinstance(value, tuple):
+            # before all axes, then behind all of them; kernels and strides have one number for both
             ends = fixed[name] if len(value) % 2 == 0 else fixed[name][:1]
             value = tuple(end for end in ends for _ in range(len(value) // len(ends)))
         elif name in spec.attrs:
@@ -307,6 +310,7 @@ def _bound(
         elif name == channels and row == OF_VECTORS:
             value = VECTORS[number // 2 % len(VECTORS)]
         elif name == filters:
+            # filters must be a multiple of the groups in some operators
             value = _whole(domain, VECTORS[number // 8 % len(VECTORS)], bound)
         elif name == channels and row == OF_FIRST_LAYER:
             value = CHANNELS[0][0]

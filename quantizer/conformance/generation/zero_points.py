@@ -1,4 +1,4 @@
-"""Cases whose zero points are exactly 0, or the first and the last code, beside more elements than kernels block by.
+"""Cases whose zero points are exactly 0, or the first and the last code, with more elements than kernels block by.
 
 Kernels have separate code for a zero point of 0: they leave out a correction, or copy codes. Drawn ranges seldom give
 such a zero point, and then with few elements.
@@ -69,6 +69,7 @@ def _case(target: Target, kind: str) -> Case | None:
         return None
     present = list(spec.inputs)
     data = "random" if "random" in spec.data else spec.data[0]
+    # first as drawn, since the requested ranges are as wide as the drawn ones
     drawn = complete(target, bound, present, data, number % (1 << 32), chooser)
     first, last = (MIDDLE, MIDDLE) if kind == MIDDLE else SIDES[number // 16 % len(SIDES)]
     asked = {name: _moved(target, drawn, name, first) for name in values}
@@ -123,15 +124,16 @@ def _moved(target: Target, case: Case, name: str, place: str) -> Range:
 
 
 def _around(target: Target, case: Case, name: str, place: str) -> Range:
-    """Return a range of an output with its zero point at *place*, and its other end where the results end.
+    """Return a range of an output with its zero point at *place* that ends where the results end.
 
-    If no result lies on that side of 0, the other end of the codes is its zero point.
+    If no result lies on the side of 0 that the zero point leaves, the zero point is at the other end of the codes.
     """
     low, high = case.ranges[name]
     place = {"first": "first" if high > 0 else "last", "last": "last" if low < 0 else "first"}.get(place, place)
     params = _codes(target, case, name, place)
     zero = _zero(params, place)
     above, below = params.qmax - zero, zero - params.qmin
+    # the smallest step with which both ends of the results have a code
     step = max(high / above if above else 0.0, -low / below if below else 0.0)
     return _range(params, step, zero) if step > 0 else case.ranges[name]
 
@@ -148,6 +150,7 @@ def _zero(params: QParams, place: str) -> int:
 
 
 def _range(params: QParams, step: float, zero: int) -> Range:
+    # float32, as a calibration run would report it
     low, high = (float(np.float32(step * (code - zero))) for code in (params.qmin, params.qmax))
     return low, high
 

@@ -1,8 +1,8 @@
-"""Numbers with a bound of float32's error beside each: a tensor that calls a rule for every function of torch.
+"""Tensors whose numbers each have a bound of the float32 error, computed by a rule for every function of torch.
 
-A rule says how a function changes the errors of its operands, and what its own float32 rounding adds, for sums in any
-order. A function without a rule has no analysis; the error names it. A comparison that the errors can turn is a bool of
-radius 1; a choice by it may be either branch.
+A rule says how a function changes the errors of its operands and what its own float32 rounding adds, with sums in any
+order. A function without a rule has no analysis, and the error names it. A comparison whose outcome the errors can
+change is a bool of radius 1, and a choice by it may take either branch.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from quantizer.core.errors import UnsupportedError
 SMALLEST = float(torch.finfo(torch.float32).smallest_normal)
 LARGEST = float(torch.finfo(torch.float32).max)
 MADE = lost(4)
-"""Error, relative to the largest, of numbers that a definition computes from integers and attributes (places on a
-grid)."""
+"""Error, relative to the largest number, of numbers that a definition computes from integers and attributes, such as
+places on a grid."""
 Pair: TypeAlias = "tuple[Tensor, Tensor]"
 Rule: TypeAlias = "Callable[..., Pair]"
 RULES: dict[str, Rule] = {}
@@ -33,7 +33,7 @@ class NoAnalysisError(UnsupportedError):
 
 
 class Bounded(Tensor):
-    """Numbers in float64, or truths, and how far float32 may be from each."""
+    """Numbers in float64, or bools, with the largest distance of a float32 result from each."""
 
     radius: Tensor
 
@@ -42,12 +42,13 @@ class Bounded(Tensor):
         cls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Compute *func* on the numbers, and the radius by its rule; NoAnalysisError if it has none."""
+        # inside, functions of torch run on the plain tensors instead of coming back here
         with torch._C.DisableTorchFunctionSubclass():
             return _called(func, args, dict(kwargs or {}))
 
 
 def bounded(values: Tensor, radius: Tensor) -> Bounded:
-    """Return *values* with their radius. An overflow in float32 is infinite; where one may occur, so is the radius."""
+    """Return *values* with their radius. An overflow in float32 is infinite; a possible one has an infinite radius."""
     if values.is_floating_point():
         size = values.abs()
         values = torch.where(size - radius > LARGEST, values.sign() * math.inf, values)
@@ -63,11 +64,12 @@ def exact(values: Tensor) -> Bounded:
 
 
 def parts(found: object) -> Pair:
-    """Return an operand's numbers and their radius; numbers that the definition made are off by a few roundings."""
+    """Return an operand's numbers and their radius. Numbers that the definition computed are off by a few roundings."""
     if isinstance(found, Bounded):
         return found.as_subclass(Tensor), found.radius
     values = found if isinstance(found, Tensor) else torch.tensor(found, dtype=torch.float64)
     radius = torch.zeros(values.shape, dtype=torch.float64)
+    # numbers that float32 holds, such as 0.5, are taken as exact
     if values.is_floating_point() and values.numel() and not torch.equal(values, values.float().to(values.dtype)):
         radius += MADE * float(values.abs().max())
     return values, radius
@@ -121,7 +123,8 @@ MOVEMENTS = frozenset(
     "repeat_interleave expand expand_as broadcast_to contiguous clone movedim select unfold unbind swapaxes tril triu "
     "diagonal tile repeat roll view amax relu abs concat detach take_along_dim".split()
 )
-"""Functions that move numbers, or whose results change at most as their operands do. The radii go through them, too."""
+"""Functions that move numbers, or whose results change at most as their operands do. The radii go through them
+unchanged."""
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -1,8 +1,9 @@
-"""Enclosure of a part of a network for given operands: its exact result and the float32 error bound.
+"""The enclosure of a part of a network for given operands: its exact result, and a bound of the float32 error.
 
-Exact: the operator in float64 on the real values of codes and floats. The radius is the error analysis of the check
-`float` (ADR 0007): gamma_n of the operator on magnitudes for sums, 4 ulps and the operands' own rounding for functions,
-0 for what moves. A quantized result may be any code that a number within the radius rounds to.
+Exact is the operator in float64 on the real values of codes and floats. The radius is the error analysis of the check
+`float` (ADR 0007): for sums gamma_n times the operator on magnitudes, for functions 4 ulps and the rounding of the
+operands, and 0 for operators that only move values. A quantized result may be any code that a number within the
+radius rounds to.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from quantizer.runtime.models.parts import CLIPS, DEQUANTIZE, QUANTIZE, Part
 
 @dataclass(frozen=True)
 class Enclosure:
-    """One result of a part: the float64 value, the radius of the float32 error around it, and the grid of its codes."""
+    """One result of a part: its float64 value, the radius of the float32 error, and the grid if it is quantized."""
 
     exact: Tensor
     radius: Tensor
@@ -32,7 +33,7 @@ class Enclosure:
 
     @property
     def decided(self) -> bool:
-        """Whether each element of a quantized result has exactly one possible code, in spite of float32 rounding."""
+        """Whether each element of a quantized result has only one possible code under any float32 rounding."""
         if self.quantized is None:
             return False
         first, last = self.quantized.codes(self.exact, self.radius)
@@ -46,19 +47,20 @@ class Enclosure:
         if values.shape != self.exact.shape:
             return Judged(values.numel(), float("inf"), float("inf"), ())
         allowed = self.radius + _half_ulp(self.exact)
+        # NaN and infinities are right where the exact result has them, or overflows in float32
         same = (values == self.exact) | (values.isnan() & self.exact.isnan()) | self._overflowed(values, allowed)
         error = torch.where(same, 0.0, (values - self.exact).abs()).nan_to_num(nan=float("inf"))
         return _judged(error, torch.where(same, 0.0, error / allowed), error > allowed)
 
     def _overflowed(self, values: Tensor, allowed: Tensor) -> Tensor:
-        """Return where a result is infinite and the allowed interval reaches numbers that round to infinity."""
+        """Return where a result is infinite and the allowed interval contains numbers that round to infinity."""
         beyond = self.exact.abs() + allowed >= LARGEST
         return values.isinf() & beyond & (values.sign() == self.exact.sign())
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The relation of a result to its enclosure."""
+    """How a result lies relative to its enclosure."""
 
     outside: int
     """The number of elements outside."""
@@ -71,7 +73,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Quantized:
-    """A QuantizeLinear, its numbers as broadcast tensors."""
+    """The numbers of a QuantizeLinear, as tensors that broadcast."""
 
     scale: Tensor
     zero: Tensor
@@ -81,6 +83,7 @@ class Quantized:
     def codes(self, exact: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
         """Return the first and the last code that a number within the radius rounds to."""
         place = exact / self.scale + self.zero
+        # float32 rounds the quotient by the scale, and an inverse of the scale where a kernel multiplies by it
         slack = (radius + 2 * UNIT * exact.abs()) / self.scale
         first, last = (torch.round(end).clamp(self.low, self.high) for end in (place - slack, place + slack))
         return first, last
@@ -95,6 +98,7 @@ class Quantized:
         error = (codes - place.clamp(self.low, self.high)).abs()
         beyond = (codes < first) | (codes > last)
         ratio = error / (0.5 + slack)
+        # the ratio agrees with the verdict, which the rounding to codes decides
         ratio = torch.where(beyond, ratio.clamp(min=1.0 + 1e-12), ratio.clamp(max=1.0))
         return _judged(error, ratio, beyond)
 
@@ -141,18 +145,20 @@ class _Work:
         for node in self.part.nodes:
             if node.op == DEQUANTIZE:
                 values = self.known[node.outputs[0]] = _dequantized(node, self.known)
+                # the product of code and scale is rounded to float32 once
                 self.radii[node.outputs[0]] = UNIT * values.abs()
             elif node.op == QUANTIZE:
                 source, made = str(node.inputs[0]), node.outputs[0]
                 values = self.real[made] = self.known[source].double()
                 self.grids[made] = _grid(node, self.known, self.graph)
+                # quantizing alone: its operand is what the engine got, without an error
                 self.radii[made] = torch.zeros_like(values) if node is self.part.core else self.radii[source]
             elif why := self._computed(node):
                 return why
         return ""
 
     def _computed(self, node: Node) -> str:
-        """Compute a node in float64 and its radius; return the reason if no radius is known."""
+        """Compute a node in float64, and its radius; return the reason if no radius is known."""
         if self.graph.bodies_of(node):
             return f"{node.op}: there is no analysis of bodies of control flow"
         if node.op not in MOVED and (narrow := self._narrow(node)):
@@ -160,6 +166,7 @@ class _Work:
         operands = [None if name is None else _double(self.known[name]) for name in node.inputs]
         made = evaluated(node, operands, self.graph)
         if node.op in CLIPS and node is not self.part.core:
+            # a clip after the operator changes no error
             radius: list[Tensor] | str = [self.radii[str(node.inputs[0])]]
         else:
             rounded = any(
@@ -210,6 +217,7 @@ def _along(node: Node, numbers: Tensor, values: Tensor) -> Tensor:
 
 
 def _half_ulp(exact: Tensor) -> Tensor:
+    # 2**-150 is half of the smallest float32 number
     return exact.abs() * UNIT + 2.0**-150
 
 

@@ -27,7 +27,7 @@ class Ran:
     whole: tuple[Values, Values]
     alone: tuple[Values, Values]
     basis: Values
-    """The values of edges on which each part ran alone."""
+    """The values of all edges, from which each part ran alone."""
 
 
 @pinned()
@@ -37,7 +37,7 @@ def model_findings(
     """Return the findings on *graph*, quantized or not, of ONNX operators, with the values from which they follow.
 
     The engines run the whole model and return every edge. Then every part runs alone on the edge values of the first
-    engine that has the model's quantizations. So the error of a part is separated from the error of its operands.
+    engine that has the model's quantizations. This separates the error of a part from the errors of its operands.
     """
     parts = parts_of(with_constant_codes(graph))
     if not parts.edges:
@@ -46,6 +46,7 @@ def model_findings(
     whole = [engine.whole(parts, given) for engine in engines]
     first = next((values for engine, values in zip(engines, whole, strict=True) if engine.name != FLOAT), {})
     missing = not all(name in first for name in parts.edges)
+    # an engine that fuses nodes does not show every edge: our own float run fills the gaps
     basis = {**given, **(OwnFloat().whole(parts, given) if missing else {}), **first}
     alone = [engine.alone(parts, basis) for engine in engines]
     ran = Ran(parts, feeds, (whole[0], whole[1]), (alone[0], alone[1]), basis)
@@ -104,6 +105,7 @@ def _local(
         edge, basis = read
         by_platform = judged_integers(executor, {name: basis[name] for name in part.operands}, edge, values)
         if by_platform is not None:
+            # the platform's declarations decide; the enclosure gives the error in steps
             judged = replace(by_platform, error=by_platform.error if judged is None else judged.error)
     if judged is None:
         return Local(engine.name, "inconclusive", how=how)
@@ -112,7 +114,7 @@ def _local(
 
 
 def _equal(name: str, ran: Ran) -> bool:
-    """Return whether both engines had the same values at an edge of the whole model. Fed inputs always are the same."""
+    """Return whether both engines had equal values at an edge of the whole model. Fed inputs are always equal."""
     if name in ran.feeds:
         return True
     a, b = (values.get(name) for values in ran.whole)
@@ -120,9 +122,9 @@ def _equal(name: str, ran: Ran) -> bool:
 
 
 def _difference(a: Tensor, b: Tensor, enclosure: Enclosure | None) -> tuple[int, float]:
-    """Return how many elements differ and by how much.
+    """Return how many elements differ, and the largest difference.
 
-    If there is an enclosure, real numbers are measured in steps of the codes.
+    With the enclosure of a quantized result, real numbers are measured in steps of the codes.
     """
     one, other = a.double(), b.double()
     if enclosure is not None and enclosure.quantized is not None:

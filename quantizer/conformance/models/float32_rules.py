@@ -1,4 +1,4 @@
-"""What float32 rounding adds to each function of torch that an operator's definition calls: rules of `running`."""
+"""Rules of the running error analysis: the float32 error of each function of torch that operator definitions call."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from quantizer.conformance.models.bounded_numbers import RULES, SMALLEST, Bounde
 
 Function = Callable[[Tensor], Tensor]
 LIBRARY = lost(2 * TRANSCENDENTAL_ULPS)
-"""Relative error of a library's function."""
+"""The relative error of a library function."""
 UNDERFLOW = 2.0**-100
 CUBIC = (1.375, 4.2)
-"""For cubic weights with a = -0.75: the largest sum of their magnitudes, and that of the magnitudes of their slopes."""
+"""For cubic weights with a = -0.75: the largest sum of the weights' magnitudes, and of their slopes' magnitudes."""
 
 
 def rounded(values: Tensor, radius: Tensor) -> Pair:
-    """Add one float32 rounding of the number that an engine has."""
+    """Add one float32 rounding of the number that an engine computes, which may be off by the radius already."""
     return values, radius + UNIT * (values.abs() + radius) + SMALLEST
 
 
@@ -53,6 +53,7 @@ def _mul(a: object, b: object) -> Pair:
 def _div(a: object, b: object) -> Pair:
     (x, r), (y, s) = parts(a), parts(b)
     quotient = x / y
+    # |(x + dx) / (y + dy) - x / y| is largest where the divisor is smallest
     apart = (r + quotient.abs() * s) / (y.abs() - s)
     return rounded(quotient, torch.where((r == 0) & (s == 0), 0.0, torch.where(y.abs() > s, apart, math.inf)))
 
@@ -92,6 +93,7 @@ def _rmatmul(a: object, b: object) -> Pair:
 @rule("einsum")
 def _einsum(equation: str, *operands: Any) -> Pair:
     given = [parts(one) for one in (operands[0] if isinstance(operands[0], list | tuple) else operands)]
+    # an einsum of ones counts the terms of each sum
     added = torch.einsum(equation, *(torch.ones_like(x) for x, _ in given))
     terms = int(added.max()) if added.numel() else 1
     largest = torch.einsum(equation, *(x.abs() + r for x, r in given))
@@ -104,7 +106,11 @@ def _einsum(equation: str, *operands: Any) -> Pair:
 
 
 def _sums(values: Tensor, largest: Tensor, magnitude: Tensor, terms: int) -> Pair:
-    """Return sums of products: of their operands' errors, and gamma_n of the magnitudes that an engine may have."""
+    """Return sums of products with their error: that of the operands, and gamma_n times the largest magnitudes.
+
+    *largest*: the sums of magnitudes that an engine may have; *magnitude*: those of the exact operands.
+    """
+    # 2**-50: the rounding of these float64 sums; SMALLEST: a product that underflows
     return values, largest - magnitude + lost(terms + 1) * largest + 2.0**-50 * magnitude + terms * SMALLEST
 
 
@@ -151,6 +157,7 @@ def _pow(x: Any, exponent: Any) -> Pair:
         raise NoAnalysisError("there is no analysis of a power of float32 numbers")
     values, radius = parts(x)
     size, made = values.abs(), values**exponent
+    # where a power grows fastest depends on the exponent, so both ends of the interval are tried
     ends = [(end**exponent - size**exponent).abs() for end in (size + radius, (size - radius).clamp(min=0))]
     return made, torch.maximum(*ends) + lost(2 * TRANSCENDENTAL_ULPS + math.ceil(abs(exponent))) * ends_of(made, ends)
 
@@ -161,9 +168,9 @@ def ends_of(made: Tensor, ends: Sequence[Tensor]) -> Tensor:
 
 
 def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Tensor], Tensor]) -> None:
-    """Register a rising or falling function: the ends of the operand's interval, and the library's own error.
+    """Register a monotone function: its error is largest at an end of the operand's interval.
 
-    *slack*: the library's own error: a number relative to the result, or a function of operand and result.
+    *slack*: the library's own error, as a number relative to the result, or as a function of operand and result.
     """
 
     @rule(name)
@@ -171,6 +178,7 @@ def _monotone(name: str, function: Function, slack: float | Callable[[Tensor, Te
         values, radius = parts(x)
         made = function(values)
         ends = [(function(end) - made).abs() for end in (values + radius, values - radius)]
+        # an interval that leaves the function's domain gives NaN, and so an infinite error
         apart = torch.where(radius == 0, 0.0, torch.maximum(*ends).nan_to_num(nan=math.inf))
         added = slack * (made.abs() + apart) if isinstance(slack, float) else slack(values, made)
         return made, apart + added
@@ -340,6 +348,7 @@ def _both(a: Any, b: Any) -> Pair:
 @rule("all")
 def _all(x: Any, *args: Any, **named: Any) -> Pair:
     values, unsure = parts(x)
+    # `all` decides what else runs, so neither branch could be followed
     if bool((unsure > 0).any()):
         raise NoAnalysisError("there is no analysis of truths that the last bits turn")
     made = values.all(*args, **named)
@@ -356,6 +365,7 @@ def _grid_sample(x: Any, grid: Any, mode: str, padding_mode: str, align_corners:
     largest = float((values.abs() + radius).max())
     total, slope = (1.0, 2.0) if mode == "bilinear" else CUBIC
     axes = values.dim() - 2
+    # places in pixels: a coordinate of -1..1 times half the size, with a few roundings of its own
     places = [4 * UNIT * size * (1 + float(at.abs().max())) + float(off.max()) * size / 2 for size in values.shape[2:]]
     weight = total**axes
     apart = weight * float(radius.max()) + sum(places) * slope * total ** (axes - 1) * largest

@@ -46,10 +46,11 @@ class Cut:
 
 @pinned()
 def cuts_of(graph: Graph, feeds: Mapping[str, Tensor], session: Session, platform: str, node: str = "") -> list[Cut]:
-    """Return every quantized node of *graph*, or the one called *node*, as a case of *platform* that it fits.
+    """Return every quantized node of *graph*, or only the one called *node*, as a case of *platform*.
 
-    feeds: by input; our float32 with the model's quantizations makes the codes that each node reads. A node without a
-    spec, without a scheme of the platform, or that the engine does not have, has a reason instead of a case.
+    *feeds*: values by input. Our float32 run with the model's quantizations gives the codes that each node reads. A
+    node has a reason instead of a case if it has no spec or no scheme of the platform, or if the engine does not have
+    it.
 
     Raises GraphError if the model has no quantized node, UnsupportedError with the nearest name for an unknown one.
     """
@@ -74,7 +75,7 @@ def judged_cut(cut: Cut, session: Session) -> tuple[Trial, list[Verdict]]:
 
 
 def smallest(trial: Trial, verdicts: Sequence[Verdict]) -> tuple[Trial, list[Verdict]]:
-    """Return the smallest case that fails as *trial* does: the same check fails, and wrong codes stay wrong codes."""
+    """Return the smallest case that fails as *trial* does: the same check fails, with wrong codes or with an error."""
     first = next(verdict for verdict in verdicts if verdict.failing)
 
     def fails(candidate: Case) -> bool:
@@ -87,7 +88,7 @@ def smallest(trial: Trial, verdicts: Sequence[Verdict]) -> tuple[Trial, list[Ver
 
 
 def _is_quantized(part: Part) -> bool:
-    """Return whether a part computes between quantizations: quantizing or dequantizing by itself is no operator."""
+    """Return whether a part computes between quantizations. Quantizing or dequantizing alone does not count."""
     if part.core.op in (QUANTIZE, DEQUANTIZE):
         return False
     return part.op.startswith(QLINEAR) or any(node.op in (QUANTIZE, DEQUANTIZE) for node in part.nodes)
@@ -145,6 +146,7 @@ def _as_case(node: Node, form: Graph, values: Mapping[str, Tensor], platform: st
         held = provided.constants.get(key)
         own = (values[name] if held is None else held.codes).long()
         given[key] = given_of(grids[key], tuple(own.shape), own)
+        # of an activation the whole grid, of a constant its values
         ranges[key] = span(grids[key]) if held is None else _ends(dequantize(own, held.params))
     given["y"] = given_of(provided.outputs["y"], (), None)
     ranges["y"] = span(provided.outputs["y"])

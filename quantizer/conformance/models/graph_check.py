@@ -39,7 +39,7 @@ class NodeVerdicts:
     node: str
     op: str
     case: Case | None
-    """None if the platform does not run the operator. Then the only verdict is inconclusive."""
+    """None if the platform does not run the operator. Then there is one inconclusive verdict."""
     verdicts: tuple[Verdict, ...]
 
     @property
@@ -68,9 +68,9 @@ def check_graph(
 ) -> list[NodeVerdicts]:
     """Judge every node of *graph* in node order, under a scheme on a platform: one case per data set of its spec.
 
-    graph: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under
-    the scheme's activation part. inputs: by name; a run on them gives the ranges of the activations. Without inputs,
-    ranges are drawn. data: only these data sets. session: its engine is judged; None: the built-in functions.
+    *graph*: built by hand, or of Top's, ONNX's or the registry's operators. An operator without weights is judged under
+    the scheme's activation part. *inputs*: values by name; a run on them gives the ranges of activations, which are
+    drawn otherwise. *data*: only these data sets. *session*: its engine is judged; None: the built-in functions.
 
     Raises SpecError for an unknown scheme or platform, UnsupportedError naming every node that has no spec.
     """

@@ -1,4 +1,4 @@
-"""Compares nodes of an integer graph with their enclosures: the ratio of each node's error to its allowed error."""
+"""Compares the nodes of an integer graph with their enclosures, by the ratio of error to allowed error."""
 
 from __future__ import annotations
 
@@ -28,21 +28,24 @@ from quantizer.runtime.onnx.kernels import specs
 
 @dataclass(frozen=True)
 class NodeRatio:
-    """The worst of one node over all batches: error / allowed, 1 at the edge of the enclosure."""
+    """The largest ratio of a node over all batches: error / allowed error, which is 1 at the edge of the enclosure."""
 
     name: str
     op: str
     status: str
-    """pass, fail, overflow, or inconclusive, where the operator has no enclosure."""
+    """pass, fail, overflow, or inconclusive if the operator has no enclosure."""
     ratio: float
     reason: str = ""
 
 
 class NodeTrial(Trial):
-    """A node of an integer graph on codes that reached it, as the checks look at a case."""
+    """A trial of a node of an integer graph, on the codes that reached it, so that checks can judge it like a case."""
 
     def __init__(self, node: Node, graph: Graph, codes: Mapping[str, Tensor]) -> None:
-        """Take operands' codes by the spec's names, in the operator's axis order; UnsupportedError as the executor."""
+        """Take the operands' codes by the spec's names, in the operator's axis order.
+
+        UnsupportedError where the executor raises it, too.
+        """
         provided = node.parameters
         assert isinstance(provided, Parameters)
         spec, scheme = specs()[node.op], check_declared(node, graph)
@@ -60,15 +63,16 @@ class NodeTrial(Trial):
         )
         super().__init__(Target(spec, scheme, provided.platform), case, BuiltinEngine())
         params = {**provided.inputs, **{key: constant.params for key, constant in provided.constants.items()}}
+        # fills what a trial would compute itself: the graph already has parameters and codes
         self.__dict__["parameters"] = provided
         self.__dict__["codes"] = dict(codes)
         self.__dict__["tensors"] = {key: dequantize(values, params[key]).float() for key, values in codes.items()}
 
 
 def enclosure_ratios(graph: Graph, batches: Iterable[Any]) -> list[NodeRatio]:
-    """Return, for each integer node in order, the distance of its results from the ends of their enclosures.
+    """Return for each integer node, in order, how far its results use up their enclosures.
 
-    batches: the graph's inputs. The enclosure is that of the check `accuracy`: the exact results for operands known
+    *batches*: the graph's inputs. The enclosure is that of the check `accuracy`: the exact results for operands known
     to half a step, plus half a step of the result. GraphError if there is no batch.
     """
     executor = IntegerExecutor(with_integers(graph))

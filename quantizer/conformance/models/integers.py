@@ -27,10 +27,10 @@ CHECKS = ("arithmetic", "accuracy")
 
 
 class ReadTrial(NodeTrial):
-    """A node on the codes that it read: its operands are exactly the values of these codes."""
+    """A trial of a node whose operands are exactly the values of the codes that it read, without half a step around."""
 
     def __init__(self, node: Node, graph: Graph, codes: Mapping[str, Tensor], got: Tensor) -> None:
-        """got: the codes to judge: the node's result from the engine."""
+        """Take the node's operands, and *got*: the codes to judge, which are the engine's."""
         super().__init__(node, graph, codes)
         self.__dict__["doubles"] = {name: dequantize(held, self.qparams(name)) for name, held in codes.items()}
         self.radii = {name: np.zeros(tuple(held.shape)) for name, held in codes.items()}
@@ -40,9 +40,9 @@ class ReadTrial(NodeTrial):
 def judged_integers(executor: IntegerExecutor, operands: Mapping[str, Tensor], edge: str, got: Tensor) -> Judged | None:
     """Judge *got*, the codes of *edge*, by the platform of the integer graph of one part.
 
-    operands: the inputs of the part. Every integer node is judged on the codes that it reads. The node that produces
-    *edge* is judged by *got*. None if a node of the part computes in float, or if no check of the platform decides.
-    Then the enclosure of the part judges it.
+    *operands*: the inputs of the part. Every integer node is judged on the codes that it reads, and the node that
+    produces *edge* by *got*. None if a node of the part computes in float, or if no check of the platform decides; the
+    enclosure of the part then judges the result.
     """
     graph = executor.graph
     tensor, as_codes = executor.place(edge)
@@ -67,7 +67,7 @@ def _judged(node: Node, graph: Graph, values: Mapping[str, Tensor]) -> Judged | 
 
 
 def _worst(verdicts: Sequence[Verdict]) -> Judged | None:
-    """Return the verdict that decides: a failure, else the larger ratio."""
+    """Return the deciding verdict: a failure if there is one, else the one with the largest ratio."""
     if not verdicts:
         return None
     worst = max(verdicts, key=lambda verdict: (verdict.failing, verdict.ratio))

@@ -1,4 +1,4 @@
-"""Float32 error bounds by ONNX operator: the analyses of the check `float` (ADR 0007), else a running analysis."""
+"""Float32 error bounds of ONNX operators: the analyses of the check `float` (ADR 0007), else a running analysis."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ MOVED = frozenset(
         "NonZero Hardmax CenterCropPad MaxUnpool MaxRoiPool Unique"
     ).split()
 )
-"""Operators without rounding: their results are elements of operands, or integers."""
+"""Operators that round nothing: their results are elements of operands, or integers."""
 SCATTERED = ("ScatterElements", "ScatterND")
 RESIZES = ("Resize", "Upsample")
 STEPS = frozenset(["Floor", "Ceil", "Round", "Sign", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"])
-"""Operators whose result the last bit of a dequantized operand can change completely."""
+"""Operators with steps: the last bit of a dequantized operand can change the result completely."""
 SUMS = frozenset(
     [
         "Conv",
@@ -59,13 +59,13 @@ FUNCTIONS = frozenset(
         "PRelu Pow Sigmoid Sin Sinh Softplus Softsign Tan Tanh ThresholdedRelu"
     ).split()
 )
-"""Functions of a library, element by element."""
+"""Element-wise functions that a library computes."""
 
 
 def radius_of(
     node: Node, operands: Sequence[Tensor | None], made: Sequence[Tensor], graph: Graph, *, rounded: bool
 ) -> list[Tensor] | str:
-    """Return how far float32 may be from each result; *rounded*: operands are dequantized, which rounds once each."""
+    """Return the largest float32 error of each result, or why there is none; *rounded*: operands were dequantized."""
     first = made[0]
     how = node.attrs.get("reduction", "none")
     if node.op in SCATTERED and how not in ("none", "max", "min"):
@@ -73,6 +73,7 @@ def radius_of(
     if rounded and node.op in STEPS:
         return _running(node, operands, graph, rounded=rounded)
     if not any(values.is_floating_point() for values in made):
+        # integers and bools are exact
         return [torch.zeros(values.shape, dtype=torch.float64) for values in made]
     if node.op in MOVED or (node.op in RESIZES and node.attrs.get("mode", "nearest") == "nearest"):
         return [
@@ -89,11 +90,13 @@ def radius_of(
     if formula is None or (node.op == "Mod" and rounded):
         return _running(node, operands, graph, rounded=rounded)
     found = formula(node, operands, first)
+    # further results, such as a mean, have no analysis: anything is allowed there
     return found if isinstance(found, str) else [found, *(torch.full_like(v, float("inf")) for v in made[1:])]
 
 
 def _of_sum(node: Node, operands: Sequence[Tensor | None], made: Tensor, graph: Graph) -> Tensor:
     magnitude = evaluated(node, [None if v is None else _magnitude(v) for v in operands], graph)[0]
+    # a difference of magnitudes would cancel: the error goes with their sum
     if node.op == "Sub":
         magnitude = sum(v.abs() for v in present(operands)) + torch.zeros_like(made)
     return lost(_terms(node, operands, made) + OTHERS) * magnitude + SMALLEST
@@ -195,6 +198,7 @@ def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, gr
     """Return the library's error, plus ulps of the largest term that may cancel, plus the effect of the last bit."""
     ulps = lost(2 * TRANSCENDENTAL_ULPS)
     moved = torch.zeros_like(made)
+    # how much a rounded operand moves the result: the function itself says it, up or down
     for step in (1 + 2 * UNIT, 1 - 2 * UNIT):
         near = [
             None if v is None else v * step if i == 0 and v.is_floating_point() else v for i, v in enumerate(operands)
@@ -207,6 +211,7 @@ def _of_function(node: Node, operands: Sequence[Tensor | None], made: Tensor, gr
         largest.isfinite(), torch.minimum(largest, torch.maximum(made.abs(), torch.ones_like(made))), made.abs()
     )
     x = present(operands)[0]
+    # a library may subtract numbers of up to min(1, |x|), as in exp(x) - 1
     cancels = torch.maximum(bounded, x.abs().clamp(max=1.0) if x.shape == made.shape else bounded)
     return moved + ulps * torch.maximum(made.abs(), cancels) + SMALLEST
 
@@ -220,6 +225,7 @@ def _layer_norm(node: Node, operands: Sequence[Tensor | None], made: Tensor) -> 
     centre = x - x.mean(axes, keepdim=True)
     epsilon = cast("float", node.attrs.get("epsilon", 1e-5))
     deviation = torch.sqrt((centre * centre).mean(axes, keepdim=True) + float(epsilon))
+    # error of the differences: that of the mean, and one rounding each
     off = lost(count + OTHERS) * x.abs().mean(axes, keepdim=True) + 2 * UNIT * x.abs()
     normal = (centre / deviation).abs()
     relative = lost(count + OTHERS) + off.pow(2).mean(axes, keepdim=True).sqrt() / deviation

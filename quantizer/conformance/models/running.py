@@ -1,7 +1,4 @@
-"""Running error analysis (Wilkinson): an operator's definition, with a bound of float32's error beside every number.
-
-The definition runs on `Bounded` tensors.
-"""
+"""Running error analysis (Wilkinson): an operator's definition runs on `Bounded` tensors, numbers with error bounds."""
 
 from __future__ import annotations
 
@@ -17,13 +14,13 @@ from quantizer.ir.graph import Graph, Node
 from quantizer.runtime.onnx.kernels import KERNELS, Context, special
 
 OF_INTEGERS = frozenset(["CastLike", "EyeLike"])
-"""Operators that compute real numbers from integers with at most one rounding."""
+"""Operators that make real numbers from integers with at most one rounding."""
 
 
 def run_bounded(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, dequantized: bool) -> list[Bounded]:
     """Return the results of a node's own definition; NoAnalysisError names a function without a rule.
 
-    *dequantized*: the operands are products of codes and scales, which an engine may round once each.
+    *dequantized*: whether the operands are products of codes and scales, which an engine may round once each.
     """
     kernel = KERNELS.get(node.op)
     if kernel is None or kernel.own is None:
@@ -36,7 +33,7 @@ def run_bounded(node: Node, operands: Sequence[Tensor | None], graph: Graph, *, 
 
 
 def _result(found: Tensor, op: str) -> Bounded:
-    """Return one result of a definition. NoAnalysisError if a function without a rule computed it from integers."""
+    """Return one result of a definition; NoAnalysisError if a function without a rule computed it from integers."""
     if isinstance(found, Bounded):
         return found
     if found.is_floating_point() and op not in OF_INTEGERS:

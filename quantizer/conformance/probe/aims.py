@@ -19,23 +19,23 @@ AIMS = (POWERS, RATIONAL, SOLVED, RATIONAL, SOLVED, ANY)
 tie under a ratio that no multiplier holds; or the output's or the weights' scale is solved so that real values lie as
 near to ties as float32 allows; or all are any float32 numbers."""
 ENDS = (0.0, 1.0, 0.5, 0.4961)
-"""Values of zero points that are tried more often than others; the last two make one of them odd."""
+"""Places of zero points that are tried more often than others: both ends, and two in the middle, one of them odd."""
 FLOAT32 = 1 << 24
-"""Whole numbers below this are float32 numbers."""
+"""All whole numbers below this are float32 numbers."""
 OFTEN = 0.6
-"""The share of zero points that get one of these values."""
+"""The share of zero points that get one of these places."""
 INVERSES: Mapping[str, Callable[[float], float]] = {
     "sigmoid": lambda y: math.log(y / (1.0 - y)),
     "tanh": math.atanh,
     "softmax": lambda y: math.log(y / (1.0 - y)),
 }
-"""Operator with a fixed output grid -> the operand at which it has a given value; for a softmax, a difference of
-two."""
+"""Operator with a fixed output grid -> the operand at which it has a given value; for a softmax, the difference of
+two operands."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """The items of one possible question; each item can be left out."""
+    """The items of a possible question. Each item can be left out."""
 
     count: int
     build: Callable[[Array], Question]
@@ -74,7 +74,7 @@ def scale_of(draws: Draws, aim: str, exponent: int, size: int | None = None) -> 
 
 
 def place_of(draws: Draws) -> float:
-    """Return where a zero point lies."""
+    """Return the place of a zero point, from 0 (smallest code) to 1 (largest)."""
     return ENDS[draws.integer(0, len(ENDS))] if draws.share() < OFTEN else draws.share()
 
 
@@ -99,6 +99,7 @@ def solved_scale(draws: Draws, wanted: Wanted, scale: float, values: Array, y: Q
 
 def _exact_tie(draws: Draws, value: float, reach: int, scale: float) -> float:
     """Return a float32 output scale under which *value* is an odd number of half steps, at most *reach* steps."""
+    # only odd factors matter: powers of two change the scale's exponent
     whole = abs(value.as_integer_ratio()[0])
     odd = whole // (whole & -whole)
     divisors = [number for number in range(1, 2 * reach, 2) if odd % number == 0]
@@ -130,7 +131,8 @@ def solved_input(
 
 
 def twice_tied(draws: Draws, tie: Any, ratio: Any) -> Any:
-    """Return sums at ties. Half of them are moved to where the first rounding of a 31-bit multiplier ties."""
+    """Return ties. Half of them are moved to where the first rounding of a 31-bit multiplier is itself a tie."""
+    # places that the first rounding keeps: a unit of it is 2**-dropped of a code
     dropped = np.floor(-np.log2(np.maximum(ratio, 2.0**-60)))
     moved = tie - np.sign(tie) * 2.0 ** -(dropped + 1.0)
     chosen = np.where(draws.shares(np.size(tie)) < 0.5, moved, tie)
@@ -138,6 +140,6 @@ def twice_tied(draws: Draws, tie: Any, ratio: Any) -> Any:
 
 
 def tie_of(draws: Draws, ends: tuple[int, int], *, positive: bool) -> float:
-    """Return a tie between two codes of one sign, counted from the zero point; 0 where no code has the sign."""
+    """Return a tie between two codes on one side of the zero point, counted from it; 0 if that side has no code."""
     low, high = (0, ends[1]) if positive else (ends[0], 0)
     return draws.integer(low, high) + 0.5 if low < high else 0.0

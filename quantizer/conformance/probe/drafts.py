@@ -1,6 +1,6 @@
 """Drafts of questions: grids, and items next to breakpoints.
 
-Drafts that give different codes under different hypotheses are picked.
+Of a draft, the items are asked that have different codes under different hypotheses.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WINDOWS = (
     (2, 23),
     (3, 3),
 )
-"""Windows and rows of a mean. The reciprocals of their sizes are rounded up in some and down in others."""
+"""Windows and rows of a mean. The reciprocals of some sizes are rounded up, those of others down."""
 
 
 def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:
@@ -56,6 +56,7 @@ def pairs(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     apart = draws.integer(-4, 5) if not product else 0
     scales = {"a": float(scale_of(draws, wanted.aim, e)[0]), "b": float(scale_of(draws, wanted.aim, e + apart)[0])}
     inputs = grids.inputs(scales, {"a": place_of(draws), "b": place_of(draws)})
+    # the output's step follows the size of the result: a product of two steps, or the larger step of a sum
     exponent = 2 * e + draws.integer(0, 10) if product else e + max(apart, 0) + draws.integer(-1, 4)
     y = grids.output(inputs, float(scale_of(draws, wanted.aim, exponent)[0]), place_of(draws))
     drawn = {name: draws.integers(params.qmin, params.qmax + 1, n) for name, params in inputs.items()}
@@ -133,11 +134,13 @@ def means(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     grown = draws.integer(-1, 2) + (2 if op == "reduce_sum" else 0)
     y = grids.output(inputs, float(scale_of(draws, wanted.aim, e + grown)[0]), place_of(draws))
     low, high = x.qmin, x.qmax
+    # sums are drawn first and then split into codes: drawn codes would rarely give a sum near its ends
     totals = draws.integers(terms * low, terms * high + 1, rows)
     codes = np.zeros((rows, terms), dtype=np.int64)
     for place in range(terms):
         left = totals - codes.sum(1)
         rest = terms - place - 1
+        # the codes that are still to come can make up what is left
         codes[:, place] = np.clip(draws.integers(low, high + 1, rows), left - rest * high, left - rest * low)
     if not grids.follows:
         sums = (totals - terms * int(x.zero_point)) * float(x.scale)
@@ -146,6 +149,7 @@ def means(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         )
 
     def build(kept: Array) -> Question:
+        # an image of avg_pool2d holds two windows
         kept = kept[: len(kept) // 2 * 2]
         return Question(target, attrs, inputs, y, {"x": laid(codes[kept])}, {}, wanted.aim, {"x": codes[kept]})
 
@@ -166,6 +170,7 @@ def rows(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         return Question(target, attrs, inputs, y, {"x": torch.from_numpy(codes[kept])}, {}, wanted.aim, shown)
 
     if wanted.aim == SOLVED and grids.follows:
+        # a softmax of two depends on their difference only, which can be solved
         width, codes = 2, codes[:, :2]
         inputs = solved_input(draws, wanted, grids, inputs, y, int(codes[0, 0] - codes[0, 1]))
     y = solved_output(draws, wanted, grids, build(np.arange(n)))
@@ -179,6 +184,7 @@ def real_numbers(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     y = grids.output({}, float(scale_of(draws, wanted.aim, draws.integer(-8, 4))[0]), place_of(draws))
     codes = draws.integers(y.qmin - 1, y.qmax + 1, n) - int(y.zero_point)
     numbers = ((codes + 0.5) * float(y.scale)).astype(np.float32)
+    # up to two neighbours away from the tie, on either side
     for _ in range(2):
         step = draws.integers(-1, 2, n)
         toward = np.where(step > 0, np.inf, -np.inf).astype(np.float32)

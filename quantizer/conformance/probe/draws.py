@@ -18,6 +18,7 @@ class Draws:
 
     def shares(self, size: int) -> Any:
         """Return *size* numbers in [0, 1)."""
+        # each call draws under its own number, so that a sequence of calls is a sequence of draws
         self._count += 1
         return uniform(self._seed, str(self._count), (size,))
 

@@ -21,22 +21,23 @@ from quantizer.core.library import Library
 from quantizer.runtime.engines.protocol import Engine
 
 ITEMS = 197
-"""Number of items of a question: not a multiple of a kernel's vector."""
+"""The number of items in a question. It is not a multiple of a kernel's vector."""
 POOL, SMALL_POOL = 2048, 400
-"""The number of items that are searched for differences between hypotheses: fewer if there are many hypotheses, or if
-each item is a group of channels."""
+"""The number of items that are searched for differences between hypotheses: the smaller if there are many hypotheses,
+or if each item is a group of channels."""
 FEW, HANDFUL = 120, 20
-"""Numbers of hypotheses from which a pool is searched, and from which a large pool is searched."""
+"""The largest numbers of hypotheses with which a pool, and a large pool, is searched for differences."""
 FEWEST = 24
 """The least number of questions to an engine on an enclosing platform, asked even if no hypothesis is left: intervals
 judge the answers."""
 PATIENCE = 96
-"""After this many drafts in a row on which no two hypotheses differ, they count as one class."""
+"""After this many drafts in a row on which no two hypotheses differ, they count as equal."""
 CONFIRMED = 6
-"""The number of questions asked when no hypotheses can be told apart any more: the remaining ones must explain these
-too."""
+"""The number of questions that are asked when no two hypotheses differ any more. The remaining ones must explain the
+answers too."""
 NARROW, WIDE, FAR = 15, 31, 1000
-"""Bits of sums: first a size that every accumulator holds, then 32 bits."""
+"""Rounds of questions by the bits of their sums: a size that every accumulator holds, then 32 bits. FAR only seeds
+the last round."""
 GROUPED = "depthwise_conv2d"
 BROAD = ("conv2d", "depthwise_conv2d", "fully_connected")
 """Operators whose bias can move a sum to any place within 32 bits."""
@@ -76,7 +77,7 @@ class Found:
     kept: list[Hypothesis] = field(default_factory=list)
     """The hypotheses that explain every answer; empty if none does."""
     rejected: list[Evidence] = field(default_factory=list)
-    """In the order of the questions."""
+    """The evidence against each rejected hypothesis, in the order of the questions."""
     questions: int = 0
     elements: int = 0
     refused: str = ""
@@ -84,10 +85,7 @@ class Found:
     answers: list[tuple[Question, Array]] = field(default_factory=list, repr=False)
     """A question and the engine's codes for it."""
     far: bool = False
-    """Whether no hypothesis explains the results that are far outside the codes.
-
-    Then the class explains only the other results.
-    """
+    """Whether no hypothesis explains the results far outside the codes. Those kept explain only the other results."""
     before: list[Hypothesis] = field(default_factory=list)
     """The hypotheses that explain all sums within 15 bits, if none explains larger ones."""
 
@@ -107,6 +105,7 @@ def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library) -> 
     found, target = Found(targets, engine.identity(targets[0].platform.platform)), targets[0]
     steps = target.platform.parameters.scale == "float32_steps"
     kept = [*hypotheses(target.spec, library, steps=steps), *programs(target.spec)]
+    # sums of 15 bits first: every accumulator holds them, so few hypotheses are left when accumulators multiply them
     kept = _rounds(found, engine, kept, Wanted("", NARROW, ITEMS), 0)
     if kept and target.spec.op in BROAD and not found.refused:
         found.before = kept
@@ -115,6 +114,7 @@ def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library) -> 
             kept = _rounds(found, engine, kept, Wanted("", bits - 1, ITEMS, past=bits), bits, most=16)
         kept = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS), WIDE)
         far = _rounds(found, engine, kept, Wanted("", WIDE, ITEMS, far=True), FAR, most=len(AIMS) * 4)
+        # results beyond 24 bits leave the integers of a conversion: what explains all others is still worth knowing
         found.far = bool(kept) and not far
         kept = far or kept
     if not kept and target.platform.enclosing is not None and enclosed(found.answers):
@@ -126,7 +126,7 @@ def eliminate(targets: tuple[Target, ...], engine: Engine, library: Library) -> 
 def _rounds(
     found: Found, engine: Engine, kept: list[Hypothesis], wanted: Wanted, seed: int, most: int = 400
 ) -> list[Hypothesis]:
-    """Ask until no draft tells two hypotheses apart, *most* drafts at most."""
+    """Ask questions until no draft distinguishes two hypotheses, with at most *most* drafts."""
     spec = found.target.spec
     idle, confirmed, turn = 0, 0, 0
     fewest = FEWEST if found.target.platform.enclosing is not None else 0
@@ -135,6 +135,7 @@ def _rounds(
         aim = AIMS[turn % len(AIMS)]
         turn += 1
         few = len(kept) <= FEW
+        # moved on by one after each round of aims, so that every scheme meets every aim
         target = found.targets[(turn + turn // len(AIMS)) % len(found.targets)]
         pool = POOL if len(kept) <= HANDFUL and spec.op != GROUPED else SMALL_POOL
         draft = DRAFTS[spec.op](target, draws, replace(wanted, aim=aim, items=pool if few else wanted.items))
@@ -147,6 +148,7 @@ def _rounds(
             confirmed += 1
         before = len(kept)
         kept = _asked(found, engine, kept, question)
+        # a question that was not searched for differences, and rejects nothing, counts for several
         idle = 0 if len(kept) < before else idle + (1 if few else PATIENCE // CONFIRMED)
     return kept
 
@@ -161,6 +163,7 @@ def _telling(draft: Draft, kept: Iterable[Hypothesis], items: int, draws: Draws)
     differs = (stacked != stacked[:1]).any(axis=0)
     if not differs.any():
         return None
+    # [items, outputs of an item]; a sum of all items has no own outputs, and then every item may tell
     parts = differs.reshape(draft.count, -1).any(axis=1) if differs.size >= draft.count else np.ones(draft.count, bool)
     telling = np.flatnonzero(parts)
     telling = telling[draws.some(len(telling), items)]
@@ -173,6 +176,7 @@ def _asked(found: Found, engine: Engine, kept: list[Hypothesis], question: Quest
     try:
         codes = question.codes_of(engine)
     except RefusedError as err:
+        # refused at once: the engine has no such operator; later refusals concern single questions
         if not found.questions:
             found.refused = str(err)
         return kept
@@ -188,6 +192,7 @@ def _asked(found: Found, engine: Engine, kept: list[Hypothesis], question: Quest
     for one in kept:
         wanted = one.answers(question)
         if wanted is None:
+            # without a rule for the first question, a hypothesis has none for the operator
             if one.shipped or found.questions > 1:
                 left.append(one)
             continue

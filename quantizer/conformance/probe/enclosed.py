@@ -1,4 +1,4 @@
-"""Whether float32 operations in any order explain an engine: every code lies in such a platform's interval."""
+"""Tells whether float32 operations in any order explain an engine, by the intervals of an enclosing platform."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CHECK = ("arithmetic",)
 
 
 class Recorded(BuiltinEngine):
-    """An engine that gives codes that were given before."""
+    """An engine that returns recorded codes."""
 
     def __init__(self, codes: Array) -> None:
         self._codes = codes
 
     # the protocol's arguments
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:  # noqa: ARG002
-        """Return the codes that were given."""
+        """Return the recorded codes."""
         return Staged(torch.from_numpy(self._codes.astype(np.int64)), {})
 
 

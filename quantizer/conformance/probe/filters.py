@@ -1,4 +1,4 @@
-"""Questions about sums of products: a bias, or a row of codes, brings each sum where it is wanted."""
+"""Questions about sums of products. A bias, or a row of codes, gives each sum the wanted value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quantizer.core.dtypes import integer
 from quantizer.numerics.qparams import Constant, QParams
 
 CODE_BITS, FAR_BITS = 7, 24
-"""Bits of a code without its sign, and bits of a result beyond which a conversion from float to integer overflows."""
+"""Bits of a code without its sign, and bits of a result above which a conversion from float to integer overflows."""
 MANY = 64
 """The number of terms of sums that exceed 32 bits by far."""
 LARGEST_BIAS = (1 << 31) - 1
@@ -25,7 +25,7 @@ WEIGHT = 127
 
 @dataclass(frozen=True)
 class _Filters:
-    """The numbers of a draft of `filters`; each item has one product, repeated, and one bias."""
+    """The numbers of a draft of `filters`. Each item has one product, which may be repeated, and one bias."""
 
     target: Target
     attrs: dict[str, AttrValue]
@@ -72,7 +72,7 @@ class _Filters:
 
 
 def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of one code with one weight, one for each item, and the bias that brings each sum to its aim."""
+    """Return a product of one code with one weight for each item, and the bias that gives its sum the wanted value."""
     spec, depthwise = target.spec, target.spec.op == "depthwise_conv2d"
     spatial = 0 if spec.op == "fully_connected" else 2
     part = target.weight
@@ -97,6 +97,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
         ties = np.array([tie_of(draws, ends, positive=bool(total > 0)) for total in sums])
         ties = twice_tied(draws, ties, np.abs(ties / np.where(sums == 0, 1, sums)))
         solved = ties * float(y.scale) / (float(x.scale) * np.where(sums == 0, 1, sums))
+        # scales far from the drawn ones would make other sums of the channel leave the codes
         usable = (solved > weights * 2.0**-6) & (solved < weights * 2.0**6)
         weights = np.where(usable, solved, weights).astype(np.float32).astype(np.float64)
     elif not each and not grids.follows:
@@ -112,6 +113,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     taken = draws.integers(-WEIGHT, WEIGHT + 1, n)
     if wanted.past is not None:
         far = high if high >= -low else low
+        # the largest products of the sign of the sum, since the bias alone has only 32 bits
         first, taken = np.full_like(first, far), np.where(sums > 0, WEIGHT, -WEIGHT) * (1 if far > 0 else -1)
     bias = np.clip(sums - terms * first * taken, -LARGEST_BIAS, LARGEST_BIAS)
 
@@ -120,7 +122,7 @@ def filters(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
-    """Return products of rows with one column that can have any sum: all codes except one are the largest."""
+    """Return products of rows with one column. Its codes are the largest, except one of 1, to reach any sum."""
     n, terms = wanted.items, draws.integer(2, 7)
     grids = Grids(target, {}, {"a": (n, terms), "b": (terms, 1)})
     e = draws.integer(-6, 3)
@@ -140,6 +142,7 @@ def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
     sums = _sums(draws, wanted, np.full(n, unit_of / float(y.scale)), y)
     sums[: n // 8] = tied * draws.integers(-3, 4, n // 8)
     rows = np.zeros((n, terms), dtype=np.int64)
+    # the large codes take nearly the whole sum, and the last column, of 1, takes what is left
     for place, weight in enumerate(centred):
         left = sums - rows @ centred
         share = np.round(left / (weight or 1)).astype(np.int64)
@@ -155,9 +158,10 @@ def rows_of_products(target: Target, draws: Draws, wanted: Wanted) -> Draft:
 
 
 def _sums(draws: Draws, wanted: Wanted, ratio: Array, y: QParams) -> Array:
-    """Return sums next to breakpoints of the output's codes, or at the ends of an accumulator and beyond."""
+    """Return sums next to breakpoints of the output's codes, or at the ends of an accumulator and beyond them."""
     n, limit = len(ratio), float((1 << wanted.reach) - 1)
     codes = draws.integers(y.qmin - 1, y.qmax + 1, n) - int(y.zero_point) + 0.5
+    # most sums are the nearest to a tie; the others lie up to two units away
     beside = np.where(draws.shares(n) < 0.7, 0, draws.integers(-2, 3, n))
     found = np.round(codes / ratio) + beside
     inside = np.abs(found) <= limit

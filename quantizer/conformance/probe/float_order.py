@@ -1,8 +1,8 @@
-"""Infers the order in which an engine adds float32 numbers, and their precision, through masks of large numbers.
+"""Infers the order and the format in which an engine adds float32 numbers, by masks of large numbers.
 
-Two of n ones are replaced by M and -M. M is so large that adding 1 to it changes nothing. The result is the number of
-ones that are added after M and -M cancel: n minus the leaves below the node of the addition tree where they meet.
-Source: FPRev (Xie et al., 2024).
+Two of n ones are replaced by M and -M. M is so large that adding 1 to it changes nothing. The result counts the ones
+that are added after M and -M cancel. It is n minus the number of leaves below the node of the addition tree where the
+two meet. Source: FPRev (Xie et al., 2024).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from quantizer.runtime.engines.protocol import Call, Engine
 
 TERMS = 32
 MASKS: Mapping[str, float] = {"float32": 2.0**31, "float64": 2.0**60}
-"""Format of a sum -> M. In that format M absorbs as many ones as a row may have terms; in a wider format it does
+"""Format of a sum -> M. In this format, M absorbs as many ones as a row may have terms; in a wider format it does
 not."""
 Tree = int | tuple["Tree", ...]
 SMALL = 2.0**-12
@@ -37,7 +37,7 @@ class Order:
     order: str
     """In words, or as brackets."""
     fused: bool
-    """Whether a product is added without having been rounded to float32."""
+    """Whether a product is added without first being rounded to float32."""
 
     def __str__(self) -> str:
         products = "products not rounded before they are added" if self.fused else "products rounded to float32 first"
@@ -73,16 +73,21 @@ def order_of(engine: Engine, spec: Spec, platform: Platform) -> Order | None:
 
 
 def _fused(product: Callable[[Array, Array], Array]) -> bool:
+    # a * a = 1 + 2 s + s**2, and float32 rounds s**2 = 2**-24 away: it remains only if the product is not rounded
     a = 1.0 + SMALL
     rows = np.zeros((4, 2))
     rows[0], rows[1] = (-(1.0 + 2.0 * SMALL), a), (a, -(1.0 + 2.0 * SMALL))
+    # with the product in second and in first place, because a kernel may round the first product
     first = product(rows, np.array([[1.0, a]]))[0]
     second = product(rows, np.array([[a, 1.0]]))[1]
     return SMALL * SMALL in (first, second)
 
 
 def _meets(product: Callable[[Array, Array], Array], mask: float) -> Array | None:
-    """Return for each two terms how many terms lie below the node where they meet; None if *mask* absorbs nothing."""
+    """Return, for each pair of terms, the number of terms below the node where they meet.
+
+    None if *mask* does not absorb all ones in the format of the sum.
+    """
     pairs = list(itertools.combinations(range(TERMS), 2))
     rows = np.ones((len(pairs), TERMS))
     for row, (i, j) in zip(rows, pairs, strict=True):
@@ -91,6 +96,7 @@ def _meets(product: Callable[[Array, Array], Array], mask: float) -> Array | Non
     whole = np.round(left)
     if bool((left != whole).any()) or bool((whole < 0).any()) or bool((whole > TERMS - 2).any()):
         return None
+    # no one was lost anywhere: the sum's format is wider than the mask is meant for
     if bool((whole == TERMS - 2).all()):
         return None
     found = np.zeros((TERMS, TERMS), dtype=int)
@@ -104,6 +110,7 @@ def tree_of(meets: Array, leaves: Sequence[int]) -> Tree:
     first, *rest = leaves
     tree: Tree = first
     for size in sorted({int(meets[first, other]) for other in rest}):
+        # the leaves that join the first one at a node of this size; those that met before are one part of it
         group = [other for other in rest if meets[first, other] == size]
         parts: list[list[int]] = []
         for leaf in group:
@@ -117,13 +124,14 @@ def tree_of(meets: Array, leaves: Sequence[int]) -> Tree:
 
 
 def worded(tree: Tree) -> str:
-    """Return the tree in words (sequential, in lanes, in halves), or with brackets if no word fits."""
+    """Return the tree in words (sequential, in lanes, pairwise), or in brackets if no words fit."""
     if isinstance(tree, int):
         return "of one term"
     if _chain(tree, list(range(TERMS))):
         return "one after the other"
     if _chain(tree, list(reversed(range(TERMS)))):
         return "one after the other, from the last to the first"
+    # the sets of terms that are summed somewhere, in whatever order
     groups = {frozenset(_leaves(node)) for node in _nodes(tree)}
     for lanes in (16, 8, 4, 2):
         if all(frozenset(range(lane, TERMS, lanes)) in groups for lane in range(lanes)):
@@ -137,7 +145,7 @@ def worded(tree: Tree) -> str:
 
 
 def _chain(tree: Tree, leaves: list[int]) -> bool:
-    """Return whether the terms are added one after the other: each of *leaves* to the sum of the earlier ones."""
+    """Return whether terms are added one after the other: each of *leaves* to the sum of the earlier ones."""
     for leaf in reversed(leaves[1:]):
         if isinstance(tree, int) or len(tree) != 2 or leaf not in tree:
             return False

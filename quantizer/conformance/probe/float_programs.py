@@ -1,4 +1,4 @@
-"""Hypotheses beyond the platform language: float32 operators on real values, sums times a float ratio."""
+"""Hypotheses that no platform file can declare: float32 operations on real values, and sums times a float ratio."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FUSED = "inverse, fused with the zero point"
 DIVISIONS = ("quotient", "inverse", FUSED)
 """How a result becomes steps of the output."""
 RATIOS = ("float32", "float64", "float32 (rounded from float64)")
-"""Format of a ratio, and of its operations."""
+"""The format of a ratio and of the operations that give it."""
 
 
 def _added(terms: Any) -> Any:
@@ -34,7 +34,7 @@ def _columns(x: Any) -> list[Any]:
 
 
 def _in_lanes(x: Any) -> Any:
-    """Return sums of rows in eight lanes, which are added in pairs, then the rest one by one, as numpy adds a row."""
+    """Return sums of rows as numpy adds them: in eight lanes that are added in pairs, then the rest one by one."""
     whole = x.shape[1] // LANES * LANES
     if not whole:
         return _added(_columns(x))
@@ -52,6 +52,7 @@ def _fused(v: Values) -> Any:
     """Return the bias plus each product, rounded once each."""
     total = v["bias"]
     for x, weight in zip(_columns(v["x"]), _columns(v["weight"]), strict=True):
+        # float64 holds a product of two float32 numbers exactly
         total = (x.astype(np.float64) * weight + total).astype(x.dtype)
     return total
 
@@ -91,7 +92,7 @@ OPERATORS: Mapping[str, Mapping[str, Callable[[Values], Any]]] = {
     "tanh": {"a function rounded to float32": lambda v: np.tanh(v["x"].astype(np.float64)).astype(v["x"].dtype)},
     "quantize": {_PLAIN: lambda v: v["x"]},
 }
-"""Operator -> its float32 operations in each order, one item a row."""
+"""Operator -> order -> its float32 operations in this order; each row is an item."""
 SUMS: Mapping[str, Callable[[Values], Any]] = {
     **dict.fromkeys(("conv2d", "depthwise_conv2d", "fully_connected"), _FILTER[_PLAIN]),
     **dict.fromkeys(("reduce_mean", "global_avg_pool2d", "avg_pool2d", "reduce_sum"), lambda v: v["x"].sum(axis=1)),
@@ -103,14 +104,15 @@ SUMS: Mapping[str, Callable[[Values], Any]] = {
 
 
 def programs(spec: Spec) -> Iterator[Hypothesis]:
-    """Yield float programs, in every mode, the zero point inside and outside the rounding.
+    """Yield float programs in every rounding mode, with the zero point inside and outside the rounding.
 
-    dequantize, the operator and quantize in float32, with a quotient or an inverse, which may be fused with the zero
-    point; a sum times a float32 or float64 ratio.
+    They are dequantize, the operator and quantize in float32, with a quotient or an inverse that may be fused with the
+    zero point; and a sum times a float32 or float64 ratio.
     """
     for order, division, mode, place in itertools.product(
         OPERATORS.get(spec.op, ()), DIVISIONS, DETERMINISTIC, ("outside", "inside")
     ):
+        # fused with the zero point, so it is inside the rounding
         if division == FUSED and place == "outside":
             continue
         settings = (("float32", order), ("division", division), ("rounding", mode), ("zero point", place))
@@ -136,6 +138,7 @@ def _between(question: Question, *, order: str, division: str, mode: RoundingMod
         scale = np.float32(float(question.output.scale))
         inverse = np.float32(1.0) / scale
         if division == FUSED:
+            # one rounding to float32 after product and sum
             fused = result.astype(np.float64) * inverse + int(question.output.zero_point)
             return _coded(question, fused.astype(np.float32), mode)
         steps = result / scale if division == "quotient" else result * inverse
@@ -153,6 +156,7 @@ def _times_ratio(
         sums = np.clip(sums, -half, half - 1) if overflow == "saturate" else (sums + half) % (2 * half) - half
     kind: Any = np.float32 if ratio == RATIOS[0] else np.float64
     factors = [question.params(name).scale.numpy().astype(kind) for name in question.shown if name != "bias"]
+    # in the ratio's own format, since its roundings are what is asked about
     number = functools.reduce(lambda a, b: a * b, factors) / kind(float(question.output.scale))
     if op in OPERATORS and OPERATORS[op] is _MEAN:
         number = number / kind(question.shown["x"].shape[1])

@@ -1,4 +1,4 @@
-"""The hypotheses about an engine: every arithmetic that a platform can declare for an operator, as platforms."""
+"""The hypotheses about an engine: every arithmetic that a platform file can declare for an operator."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ OF_RATIOS = (
 WIDENED = range(25)
 """Bits by which operands of a sum are shifted to the left."""
 OPERAND_SHIFT = 20
-"""How many bits a platform shifts the operands of sums; needed if an operand has its own multiplier to the output."""
+"""The number of bits by which operands of sums are shifted; needed if an operand has its own multiplier to the
+output."""
 ACCUMULATORS = (16, 20, 24, 32)
-"""Bits of an accumulator that the sums of a question can leave."""
+"""Widths in bits of accumulators that the sums of a question can exceed."""
 WRAP, SATURATE = "wrap", "saturate"
 ADDED_FIRST = ("bias", "products")
-"""What an accumulator that saturates at each addition begins with."""
+"""What is in the accumulator first, if it saturates at each addition."""
 WIDE: Literal["wide"] = "wide"
-"""Bits of an accumulator that no sum leaves."""
+"""The width of an accumulator that no sum exceeds."""
 
 OF_MULTIPLIERS = ("bits", "left_shift", "sum_shift", "unify_shifts", "overflow")
 """Settings that belong under `multiplier` in a platform file."""
@@ -91,7 +92,7 @@ class Hypothesis:
     platform: Platform | None = None
     program: Callable[[Question], Array] | None = None
     shipped: str = ""
-    """The platform of a room, if the hypothesis is that unchanged platform."""
+    """The name of the shipped platform, if the hypothesis is this platform unchanged."""
     narrowed: Callable[[Accumulator], Hypothesis] | None = None
     """For a program whose sums may overflow a narrow accumulator: makes the same program with that accumulator."""
 
@@ -105,6 +106,7 @@ class Hypothesis:
                 return self.program(question)
             assert self.platform is not None
             return question.expected(self.platform)
+        # not every platform has a rule for every operator, and not every program for every question
         except (QuantizerError, KeyError, ValueError, RuntimeError, AssertionError, TypeError, IndexError):
             return None
 
@@ -113,7 +115,7 @@ class Hypothesis:
         return dict(self.settings).get(key)
 
     def but(self, family: str, **changes: Any) -> Hypothesis:
-        """Return it with further settings."""
+        """Return the hypothesis with changed or further settings."""
         return declared(family, {**dict(self.settings), **changes})
 
 
@@ -133,7 +135,7 @@ def hypotheses(spec: Spec, library: Library, *, steps: bool) -> list[Hypothesis]
 
 
 def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis]:
-    """Return the remaining hypotheses with each accumulator width that the sums exceed, and with one wider."""
+    """Return the hypotheses *kept*, each with every narrow accumulator and with one that no sum exceeds."""
     family, found = spec.quantization.family, []
     narrow: list[Accumulator] = [*itertools.product(ACCUMULATORS, (WRAP, SATURATE))]
     for one in kept:
@@ -148,7 +150,10 @@ def with_accumulators(spec: Spec, kept: Iterable[Hypothesis]) -> list[Hypothesis
 
 
 def _at_each_addition(one: Hypothesis, family: str, bits: int, first: str) -> Hypothesis:
-    """Return *one* with an accumulator that saturates at each addition, not at the end; a file declares both alike."""
+    """Return *one* with an accumulator that saturates at each addition instead of at the end.
+
+    A platform file declares both in the same way.
+    """
     whole, wide = one.but(family, accumulator=(bits, SATURATE)), one.but(family, accumulator=WIDE)
 
     def run(question: Question) -> Array:
@@ -219,6 +224,7 @@ def _of_variant(variant: Variant, form: str, *, weights: bool) -> Iterator[dict[
     if weights and variant == "multiplier_shift":
         shifts = [{}, {"unify_shifts": True}]
     for mode, width, shift in itertools.product(modes, widths, shifts):
+        # the ratio's format shows only if the multiplier keeps all of its bits
         full = width.get("bits", WHOLE_BITS) == WHOLE_BITS
         ratios = RATIOS[:1] if form != "product" or variant not in OF_RATIOS or not full else RATIOS
         ratios = (

@@ -1,4 +1,4 @@
-"""The finding as a platform file: a copy of a shipped platform, settings, or an enclosing platform."""
+"""Writes the finding as a platform file: a copy of a shipped platform, settings, or an enclosing platform."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ FOLLOWED = ("same_as_input", "shared_parameters", "per_tensor_weights", "fixed_o
 OF_FAMILY = ("requantize", "ratio")
 """Settings that a file declares per family."""
 OWN = (*OF_FAMILY, "additions")
-"""Settings that operators need not share: a file declares one accumulator that saturates, in any order of additions."""
+"""Settings that operators need not share: a file declares one saturating accumulator for any order of additions."""
 WIDTH, INT32 = 118, 32
 OTHER_SETTINGS = "its settings do not fit those of the other operators"
 
 
 @dataclass
 class Assembled:
-    """A platform in the making."""
+    """A platform file that is being put together."""
 
     raw: dict[str, Any]
     kind: str
-    """A description of the file in words."""
+    """What kind of file it is, in words."""
     left: dict[str, str] = field(default_factory=dict)
     """Operator -> why it is not in the file."""
 
@@ -49,6 +49,7 @@ def assembled(name: str, engine: str, found: Iterable[Found], home: Platform, li
     floats = [one for one in explained if any(_of_float32(kept) for kept in one.kept)]
     best = max(copies, key=lambda platform: len(copies[platform]), default="")
     count = len(copies[best]) if best else 0
+    # a copy keeps a room's functions, which settings cannot express; the engine's own platform wins a tie
     if count and (count > max(len(new.raw["ops"]), len(floats)) or (best == home.platform and count >= len(floats))):
         made = _copy(name, engine, copies[best], library, best)
     elif len(floats) > len(new.raw["ops"]):
@@ -105,7 +106,7 @@ def _enclosing(name: str, engine: str, found: list[Found], home: Platform) -> As
 
 
 def _declared(name: str, engine: str, found: list[Found], home: Platform) -> Assembled:
-    """Return settings that fit together, beginning with the operators that have the fewest hypotheses."""
+    """Return settings that fit together. Operators with the fewest hypotheses choose first."""
     raw = _base(name, engine, home)
     shared: dict[str, Any] = {}
     families: dict[str, Hypothesis] = {}
@@ -155,12 +156,12 @@ def _of_float32(one: Hypothesis) -> bool:
 
 
 def _usable(one: Hypothesis, found: Found) -> bool:
-    """Return whether a platform file may declare it."""
+    """Return whether a platform file may declare the hypothesis."""
     return not _unusable(one, found)
 
 
 def _unusable(one: Hypothesis, found: Found) -> str:
-    """Return why no platform file declares it; empty where one may."""
+    """Return why no platform file can declare the hypothesis; empty if one can."""
     if one.shipped:
         return f"only the room of platform {one.shipped} computes it"
     if one.program is not None and one.value("additions") is None:

@@ -1,4 +1,4 @@
-"""A probe of one engine: every operator that it has and the probe can test, and the remaining hypotheses."""
+"""A probe of one engine: for each operator that the probe can test, the hypotheses that remain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quantizer.core.spec import Spec
 BITS = 8
 """Bit widths of activations and weights in the questions."""
 MANY = 100
-"""Hypotheses that can remain only if an operator never rounds."""
+"""More remaining hypotheses than this are possible only if an operator never rounds."""
 MOST_NAMED = 6
 """The number of hypotheses of a class that are printed besides the first."""
 WIDTH = 76
@@ -26,7 +26,7 @@ WIDTH = 76
 
 @dataclass(frozen=True)
 class Probe:
-    """Assumptions of the probe about an engine: the platform gives the formats and the lowering."""
+    """A probe of the session's engine; the platform gives the formats and the lowering."""
 
     session: Session
     platform: Platform
@@ -36,7 +36,7 @@ class Probe:
         return [self.session.library.specs[op] for op in DRAFTS if self.targets(self.session.library.specs[op])]
 
     def targets(self, spec: Spec) -> tuple[Target, ...]:
-        """Return *spec* under the platform's schemes of 8 bits, at most one for each way of scaling weights."""
+        """Return *spec* under the platform's 8-bit schemes, at most one for each granularity of weights."""
         library = self.session.library
         found: dict[str, Target] = {}
         for name in library.schemes_for(spec, self.platform):
@@ -88,7 +88,7 @@ def evidence(found: Iterable[Found], home: str) -> str:
 
 
 def _nothing(one: Found, home: str) -> str:
-    """Return that no hypothesis explains an operator, and which one does as long as sums stay small."""
+    """Return a text: no hypothesis explains the operator; and which one does as long as sums are small."""
     defects = one.target.platform.defects
     known = [
         defect.id for defect in defects if one.target.spec.op in (defect.ops or ()) and defect.engine == one.engine

@@ -38,9 +38,9 @@ class Question:
     """The values of all operands including constants; real numbers if the operator reads them."""
     constants: Mapping[str, Constant]
     aim: str
-    """Which accumulators and remainders its items were solved for, in words."""
+    """What its items were solved for, in words: accumulators and remainders."""
     shown: Mapping[str, Array]
-    """Operand -> the elements of it that each item reads, one row an item."""
+    """Operand -> the elements that each item reads, one row per item."""
 
     @property
     def call(self) -> Call:
@@ -54,7 +54,7 @@ class Question:
         return found
 
     def expected(self, platform: Platform) -> Array:
-        """Return the codes that the functions of *platform* give, one an item."""
+        """Return the codes that the functions of *platform* give, one per item."""
         parameters = _OWN.quantize(self._request(platform))
         return flat(_OWN.run(self.call.but(places=platform.places), self._copies(), parameters).codes.numpy())
 
@@ -68,7 +68,7 @@ class Question:
         return {name: self._values(name) for name in self.codes}
 
     def exact(self) -> Array:
-        """Return the operator on reals in output steps, float64, one per item, without the output's zero point."""
+        """Return the operator's real result for each item in output steps, in float64, without the zero point."""
         return flat(self._reference().numpy() / float(self.output.scale))
 
     def _reference(self) -> Tensor:
@@ -95,6 +95,7 @@ class Question:
         return dequantize(codes, self.params(name))
 
     def _copies(self) -> dict[str, Tensor]:
+        # a function under test may write into its operands
         return {name: values.clone() for name, values in self.codes.items()}
 
     def _request(self, platform: Platform) -> ProvidedRequest:
@@ -116,7 +117,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Grids:
-    """The grids that a platform allows an operator. Scales and zero points are free unless the platform fixes them."""
+    """The grids that a platform allows for an operator. Scales and zero points that it does not fix are free."""
 
     target: Target
     attrs: Mapping[str, AttrValue]
@@ -144,19 +145,19 @@ class Grids:
         )
 
     def inputs(self, scales: Mapping[str, float], zeros: Mapping[str, float]) -> dict[str, QParams]:
-        """Return the activations' grids. zeros: where the zero point lies, 0 at the smallest code, 1 at the largest."""
+        """Return the activations' grids; *zeros*: places of zero points, from 0 (smallest code) to 1 (largest)."""
         made = {name: self.grid(params, scales[name], zeros[name]) for name, params in self._request({}).inputs.items()}
         first = next(iter(made.values()), None)
         return dict.fromkeys(made, first) if self.shared and first is not None else made
 
     def output(self, inputs: Mapping[str, QParams], scale: float, zero: float) -> QParams:
-        """Return the grid of the output: the platform's where it decides it."""
+        """Return the grid of the output, which may be the platform's decision."""
         if self.follows:
             return self._request(inputs).output()
         return self.grid(self._request(inputs).output(), scale, zero)
 
     def grid(self, params: QParams, scale: float, zero: float | None) -> QParams:
-        """Return *params* with another scale (float32) and zero point, as exact as the platform's; None: unchanged."""
+        """Return *params* with another scale, in the platform's format, and zero point; None: the zero point stays."""
         value = torch.tensor(scale, dtype=torch.float32)
         symmetric = self.target.scheme.activation.symmetry == "symmetric"
         low = max(params.qmin, -params.qmax) if params.dtype.min < 0 else params.qmin
@@ -172,6 +173,7 @@ class Grids:
         """Return a bias of *codes* in units of the sums."""
         scale, part = x.scale * weight.scale, self.target.scheme.weight
         if self.target.platform.quantizer.operation in ("divide_float32", "inverse_float32"):
+            # such a quantizer multiplies float32 scales, so the bias scale is a float32 number
             scale = scale.float().double()
         steps = None if x.steps is None or weight.steps is None else x.steps * weight.steps
         return Constant(codes, bias_params(scale, steps, 32 if part is None else part.bias_bits, 0))

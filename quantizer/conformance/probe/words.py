@@ -1,4 +1,4 @@
-"""Describes the settings of a hypothesis in words, with the evidence for them."""
+"""Describes a hypothesis in words, with the evidence for it."""
 
 from __future__ import annotations
 
@@ -82,11 +82,15 @@ MEANINGS: Mapping[str, Meaning] = {
         "two roundings, half up in whole vectors of 16, else half away",
     ),
 }
-"""Requantization -> its meaning; core/platforms.py has the formulas of variants that only one system has."""
+"""Requantization -> its description. core/platforms.py has the formulas of variants that only one system has."""
 
 
 def answer(found: Found, home: str) -> Hypothesis | None:
-    """Return the representative of a class: the engine's platform, else the first settings, else a platform."""
+    """Return the hypothesis that stands for all that remain; None if none remains.
+
+    Settings with the requantization of platform *home* come first, then other settings, programs, and shipped
+    platforms.
+    """
     general = [one for one in found.kept if one.platform is not None and not one.shipped]
     own = declared_by(found, home)
     chosen = [one for one in general if own and one.value("requantize") == own]
@@ -114,10 +118,7 @@ def meaning(one: Hypothesis) -> str:
 
 
 def told_apart(found: Found, one: Hypothesis) -> list[Evidence]:
-    """Return evidence against the hypotheses nearest to *one*.
-
-    Another value of one setting, then another requantization.
-    """
+    """Return evidence against the hypotheses nearest to *one*: one setting changed, then another requantization."""
     chosen: dict[str, Evidence] = {}
     mine = dict(one.settings)
     for evidence in found.rejected:
@@ -126,6 +127,7 @@ def told_apart(found: Found, one: Hypothesis) -> list[Evidence]:
         if len(differ) != 1 or evidence.hypothesis.shipped:
             continue
         key = differ[0]
+        # of several widths of the multiplier, the nearest says most
         if key == "bits" and key in chosen and _further(other, chosen[key].hypothesis, mine):
             continue
         chosen[key] = evidence
@@ -182,7 +184,7 @@ def _codes(values: Any) -> str:
 
 
 def same_everywhere(kept: Iterable[Hypothesis], one: Hypothesis, op: str) -> list[str]:
-    """Return the other hypotheses with equal codes on every question, one per requantization, with known reasons."""
+    """Return the other hypotheses with equal codes everywhere: one per first setting, with the reason if known."""
     groups: dict[Any, list[Hypothesis]] = {}
     for other in kept:
         if other is not one and not other.shipped:

@@ -1,4 +1,4 @@
-"""Makes a fault from a report. It changes results only under the report's condition; its twin changes nothing."""
+"""Makes a fault of a report, which changes results only under the report's condition, and a twin that changes none."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def _change(report: Report, spec: Spec) -> tuple[Kind, str, Wrap]:
     if made is None:
         raise CaseError(f"{report.ref}: no effect {name!r}.{suggestion(str(name), sorted(known_effects), 'Known')}")
     try:
+        # a wrong number of arguments is found here, when reports are read
         wrap = made(*numbers)
     except TypeError:
         raise CaseError(f"{report.ref}: effect {name!r} does not take {numbers}. See real/effects.py.") from None
@@ -72,6 +73,7 @@ def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wra
 
         def rule(request: Request) -> Parameters:
             right: Parameters = original(request)
+            # conditions may name the numbers that the rule provides, so the right ones come first
             known = facts(spec, request.shapes, request.attrs, right, request.ranges)
             return changed(request) if holds(report.when, known) else right
 
@@ -83,6 +85,7 @@ def _under(report: Report, spec: Spec, kind: Kind, original: Function, wrap: Wra
         attrs = {name: given[name] for name in spec.attrs if name in given}
         try:
             known = facts(spec, shapes, attrs, parameters)
+        # operands that do not fit together: the right function says so
         except QuantizerError:
             known = None
         if known is None or not holds(report.when, known):
@@ -110,7 +113,7 @@ def _again(
 
 
 def _elsewhere(original: Function) -> Function:
-    """Compute from copies in other memory: each operand's axes lie in the reverse order there."""
+    """Compute from copies of the operands whose axes lie in memory in reverse order."""
 
     def moved(values: Any) -> Any:
         if not isinstance(values, Tensor) or values.dim() < 2:

@@ -1,4 +1,4 @@
-"""docs/real_bugs.md: how many of the bugs reported in public trackers the gate finds, by class."""
+"""Writes docs/real_bugs.md: how many bugs from public trackers the gate finds, by class."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ figure here without that bias. It stays as it is; the last column says what the 
 
 
 def standing(report: Report, outcomes: Sequence[Outcome]) -> str:
-    """Return the outcome of a report: the worst of its operators."""
+    """Return the outcome of a report, which is the worst outcome among its operators."""
     if report.unreached:
         return UNREACHED
     found = [_one(outcome) for outcome in outcomes]
@@ -69,7 +69,7 @@ def summary(reports: Sequence[Report], outcomes: Sequence[Outcome]) -> str:
 def document(
     reports: Sequence[Report], outcomes: Sequence[Outcome], first: Mapping[str, Mapping[str, int]] | None = None
 ) -> str:
-    """Return the page, the same for the same outcomes. *first* are the outcomes of each sample when it was drawn."""
+    """Return the page, the same for the same outcomes; *first*: the outcomes of each sample when it was drawn."""
     parts = [_INTRO, summary(reports, outcomes), ""]
     if first:
         parts += ["## Samples", "", _SAMPLES, _samples(reports, outcomes, first), ""]

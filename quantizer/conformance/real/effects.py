@@ -1,6 +1,6 @@
-"""Effects of reported bugs that are not in the catalogue of faults: what goes wrong, and where in the result.
+"""Effects of reported bugs that are not in the catalogue of faults: which codes go wrong, and how.
 
-Wrong codes are off by one, which is less than in any report.
+Where only the place matters, wrong codes are off by one, which is less than in any report.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Where = Callable[[Tensor], Tensor]
 
 
 def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
-    """Move codes by one towards the middle where *where* holds; an index or a mask moves to the next code."""
+    """Move codes by one where *where* holds: up, or down from the last code, so that they stay legal."""
     y = p.outputs["y"]
     inside = torch.where(codes < y.qmax, codes + 1, codes - 1)
     return torch.where(where, inside, codes)
@@ -41,6 +41,7 @@ def _along(codes: Tensor, axis: int) -> Tensor:
 
 def _where(chosen: Callable[..., Tensor]) -> Callable[..., Wrap]:
     def made(*numbers: int) -> Wrap:
+        # raises TypeError for a wrong number of arguments now, not when the fault runs
         inspect.signature(chosen).bind(None, *numbers)
         return output_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
 
@@ -48,6 +49,7 @@ def _where(chosen: Callable[..., Tensor]) -> Callable[..., Wrap]:
 
 
 def _tail(codes: Tensor, axis: int, block: int) -> Tensor:
+    # what a loop over whole blocks leaves at the end of each row
     size = codes.shape[axis]
     return _along(codes, axis) >= size - size % block
 
@@ -62,7 +64,7 @@ def _flat_last(codes: Tensor, count: int) -> Tensor:
 
 
 def _of_channel(codes: Tensor, index: int) -> Tensor:
-    """Choose one place of each channel's image, counted in rows."""
+    """Return where one place of each channel's image is, counted row by row."""
     places = torch.arange(codes[0, 0].numel()).reshape(codes.shape[2:])
     return (places == index % places.numel()).expand(codes.shape)
 
@@ -77,6 +79,7 @@ def _line(codes: Tensor, axis: int, index: int) -> Tensor:
 
 
 def _span_of(codes: Tensor, axis: int, start: int, stop: int) -> Tensor:
+    # every block of `stop` places, and only on axes that hold a whole block
     index = _along(codes, axis) % stop
     return (index >= start) & (codes.shape[axis] >= stop)
 
@@ -96,13 +99,14 @@ def _mirrored(codes: Tensor, p: Parameters) -> Tensor:
 
 
 def _clipped_early(codes: Tensor, p: Parameters) -> Tensor:
-    """Clip before the zero point is added, so that sums beyond the last code are clipped too early."""
+    """Clip before the zero point is added, with an upper end that is too low by the zero point."""
     y = p.outputs["y"]
+    # correct ends would be qmin - zero_point and qmax - zero_point
     return (codes - y.zero_point).clamp(y.qmin, y.qmax - abs(int(y.zero_point))) + y.zero_point
 
 
 def _shifted_after_clip(codes: Tensor, p: Parameters) -> Tensor:
-    """Clip to the codes before the zero point is added: sums are cut as far from the code 0 as from the zero point."""
+    """Clip to the ends of the codes before the zero point is added, and once more after it."""
     y = p.outputs["y"]
     return ((codes - y.zero_point).clamp(y.qmin, y.qmax) + y.zero_point).clamp(y.qmin, y.qmax)
 
@@ -138,7 +142,7 @@ def _rolled(axis: int, by: int) -> Wrap:
 
 
 def _by_first(change: Callable[[Tensor, Parameters, Tensor], Tensor]) -> Wrap:
-    """Change the results by the first operand."""
+    """Change the results depending on the first operand: change(codes, parameters, operand)."""
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
@@ -170,12 +174,12 @@ def _raises(original: Function) -> Function:
 
 
 def _attribute(name: str, by: int) -> Wrap:
-    """Compute with another value of a whole number among the attributes."""
+    """Compute with an integer attribute increased by *by*."""
     return lambda original: lambda *operands, **named: original(*operands, **{**named, name: named[name] + by})
 
 
 def _replaced(name: str, by: str) -> Wrap:
-    """Compute with another text among the attributes."""
+    """Compute with another value of an attribute that is a text."""
     return lambda original: lambda *operands, **named: original(*operands, **{**named, name: by})
 
 
@@ -184,7 +188,7 @@ def _last_code(codes: Tensor, p: Parameters, first: Tensor) -> Tensor:
 
 
 def _between(low: int, high: int) -> Wrap:
-    """Change the results of real numbers between two tenths."""
+    """Change the results of operands whose real values lie between *low* and *high* tenths."""
 
     def change(codes: Tensor, p: Parameters, first: Tensor) -> Tensor:
         x = next(iter(p.inputs.values()))
@@ -195,9 +199,10 @@ def _between(low: int, high: int) -> Wrap:
 
 
 def _stale_tail(axis: int, block: int) -> Wrap:
-    """Leave the codes of the previous run in the tail; in the first run the tail is zero."""
+    """Keep the codes of the previous run in the tail, which is zero in the first run."""
 
     def wrap(original: Function) -> Function:
+        # by shape, since a kernel's buffer is reused for results of the same shape
         kept: dict[tuple[int, ...], Tensor] = {}
 
         def change(codes: Tensor, p: Parameters) -> Tensor:  # noqa: ARG001
@@ -217,6 +222,7 @@ def _storage_order(original: Function) -> Function:
     def dense(values: Any) -> Any:
         if not isinstance(values, Tensor) or values.is_contiguous():
             return values
+        # the elements in the order of memory, as if strides did not exist
         return torch.as_strided(values, (values.numel(),), (1,)).reshape(values.shape)
 
     return lambda *operands, **named: original(
@@ -225,7 +231,7 @@ def _storage_order(original: Function) -> Function:
 
 
 def _fused_product(original: Function) -> Function:
-    """Round the product of sum and float32 multiplier once, with the rounding to a code, as a fused multiply-add."""
+    """Round the product of sum and float32 multiplier only to a code, not to float32 before, as fused operations do."""
 
     def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
         ratio = parameters.rescale
@@ -240,7 +246,7 @@ def _steps(values: Tensor, p: Parameters) -> Tensor:
 
 
 def _of_reals(chosen: Callable[[Tensor, Parameters], Tensor], end: str = "qmin") -> Wrap:
-    """Return the code at one end where *chosen* is true of the first operand's real values."""
+    """Give the code at one end where *chosen* holds for the real values of the first operand."""
     return _by_first(lambda codes, p, first: torch.where(chosen(first, p), getattr(p.outputs["y"], end), codes))
 
 
@@ -249,7 +255,7 @@ def _infinite_low() -> Wrap:
 
 
 def _overflow_low(block: int) -> Wrap:
-    """Overflow beyond 2**31 steps in the elements after the last whole block, counted in the order of memory."""
+    """Give the first code for results beyond 2**31 steps in the elements after the last whole block."""
 
     def chosen(values: Tensor, p: Parameters) -> Tensor:
         order = torch.arange(values.numel()).reshape(values.shape)
@@ -269,6 +275,7 @@ def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> W
 
     def wrap(original: Function) -> Function:
         def faulty(*operands: Tensor, parameters: Parameters, **named: Any) -> Any:
+            # operands may be passed by position or by name
             given = [*operands, *(name for name, values in named.items() if isinstance(values, Tensor))]
             chosen = given[place]
             if isinstance(chosen, str):
@@ -286,12 +293,16 @@ def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> W
 def _difference_wraps(codes: Tensor, p: Parameters) -> Tensor:
     """Subtract the zero point in the width of the codes."""
     x = next(iter(p.inputs.values()))
+    # modulo 2**bits, as a subtraction in the type of the codes
     half = 1 << (x.bits - 1)
     return (codes.long() - x.zero_point + half) % (2 * half) - half + x.zero_point
 
 
 def _lane_wraps(block: int) -> Wrap:
-    """Move a matrix product's results in which two products of lowest codes lie half a block apart in one block."""
+    """Change results of a matrix product in which two products of lowest codes lie half a block apart in one block.
+
+    Kernels add such pairs of products in 16 bits, where (-128) * (-128) * 2 does not fit.
+    """
 
     def wrap(original: Function) -> Function:
         def faulty(a: Tensor, b: Tensor, *, parameters: Parameters, **named: Any) -> Any:
@@ -302,6 +313,7 @@ def _lane_wraps(block: int) -> Wrap:
             for start in range(0, a.shape[-1] - block + 1, block):
                 for low in range(start, start + block // 2):
                     pair = [low, low + block // 2]
+                    # a product of masks counts the positions of the pair at which both codes are the lowest
                     where = where + (first[..., pair] @ second[..., pair, :] == len(pair))
             change = output_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
             return change(original)(a, b, parameters=parameters, **named)
@@ -325,9 +337,9 @@ def _rescaled_beyond(bits: int) -> Wrap:
 
 
 def _correction_in_float32(found: Tensor, operands: Mapping[str, Tensor], p: Parameters) -> Tensor:
-    """Add the products of codes and the correction for the zero point, counted from the first code, as float32.
+    """Add products and the zero-point correction in float32, with codes counted from the first one.
 
-    operands: the first operand (..., K) with the second one, a weight (N, K) or a matrix (..., K, N).
+    *operands*: the first operand [..., K], and the second one, a weight [N, K] or a matrix [..., K, N].
     """
     x, (name, second) = next(iter(p.inputs.values())), list(operands.items())[1]
     held = p.constants.get(name)
@@ -389,6 +401,6 @@ SUMS: Mapping[str, Callable[..., Wrap]] = {
     "rescaled_beyond": _rescaled_beyond,
     "correction_in_float32": lambda: sums(_correction_in_float32),
 }
-"""Effects on exact sums, before they become codes."""
+"""Effects on exact sums before they become codes."""
 STATES = ("stale_tail",)
-"""Effects that remember."""
+"""Effects that keep state between runs."""

@@ -1,4 +1,4 @@
-"""Variables that the condition of a report may use: shapes, attributes and provided numbers of a call."""
+"""The variables that the condition of a report may use: shapes, attributes and provided numbers of a call."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ NAMES = (
     "bias_at_limit",
     "f32",
 )
-"""Names besides dimensions and attributes. An attribute of the same name takes precedence, such as `low` of a clip.
+"""Names in addition to dimensions and attributes. An attribute of the same name takes precedence, as `low` of a clip.
 
-zero, first, last, low, high: zero point, end codes and ends of the range of the first operand; y_*: of the output. out,
-elements: the output's shape and size; rows: its size without the last axis; terms: their number in one sum. ratio_*:
-the smallest and the largest multiplier, 1 without one. ratio_top: the largest multiplier as a share of the next power
-of two. bias_at_limit: a code of a bias is the last one of 32 bits. f32: the multiplier is a float32 number. block: the
-number of weights that share a scale in a block; 0 without blocks.
+zero, first, last, low, high: zero point, end codes and range of the first operand; y_*: those of the output. out,
+elements: shape and size of the output; rows: its size without the last axis; terms: the number of terms in one sum.
+ratio_low, ratio_high: the smallest and the largest multiplier, 1 without one. ratio_top: the largest multiplier as a
+share of the next power of two. bias_at_limit: whether a bias code is at an end of 32 bits. f32: whether the
+multiplier is a float32 number. block: the number of weights in a block that share a scale; 0 without blocks.
 """
 
 
@@ -67,7 +67,7 @@ def facts(
 ) -> dict[str, Any]:
     """Return every name that a condition may use; QuantizerError if the operands do not fit together.
 
-    ranges: the ranges given to the rule; by default the ranges that its codes cover.
+    *ranges*: the ranges given to the rule; by default the ranges that its codes cover.
     """
     bound = variables(spec, shapes, attrs)
     out = infer_shapes(spec, shapes, attrs)["y"]
@@ -108,12 +108,13 @@ def facts(
         "ratio_top": float(torch.frexp(ratio).mantissa.max()),
         "bias_at_limit": any(int(b.codes.abs().max()) >= INT32_LIMIT for b in biases if b.codes.numel()),
         "f32": provided.rescale is not None and provided.rescale.variant.startswith("f32"),
+        # last, so that an attribute replaces a general name
         **bound,
     }
 
 
 def holds(when: Any, known: Mapping[str, Any]) -> bool:
-    """Return whether the condition is true; False if it names something that the operator does not have here."""
+    """Return whether the condition is true; False if it uses a name that the operator does not have here."""
     try:
         return bool(when(known))
     except QuantizerError:

@@ -12,9 +12,9 @@ from quantizer.core.files import exists
 from quantizer.core.reading import Readable
 
 FOLDER = "real_bugs"
-"""Below the folder of stored cases."""
+"""The folder's name below the folder of stored cases."""
 SAMPLE = "sample_"
-"""Prefix of a file of reports that were drawn together before any case was added for them; the date follows."""
+"""Prefix of files whose reports were drawn together before any case was added for them. The date follows it."""
 _SAID = ("ref", "system", "class", "what")
 _PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
 LISTED = Readable(
@@ -52,7 +52,7 @@ class Report:
     unreached: str = ""
     """The reason why no case can express the bug; empty if it is planted."""
     sample: str = ""
-    """The day on which its sample was drawn, from the file's name; empty where the gate's cases have seen it."""
+    """The day on which its sample was drawn, from the file's name; empty for a report outside samples."""
 
 
 def read_reports(cases: Path) -> tuple[Report, ...]:
@@ -72,7 +72,7 @@ def read_reports(cases: Path) -> tuple[Report, ...]:
 
 
 def read_samples(cases: Path) -> dict[str, dict[str, int]]:
-    """Return, per day of drawing, how many reports had each outcome before any change; CaseError names the file."""
+    """Return, for each day of drawing, the number of reports by outcome before any change; CaseError names the file."""
     path = cases / FOLDER / SAMPLES
     if not exists(path):
         return {}

@@ -1,4 +1,4 @@
-"""Effects of reported bugs on the numbers that a quantize rule provides."""
+"""Effects of reported bugs that change the numbers of a quantize rule."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def _bias_sign(original: Function) -> Function:
     def faulty(request: Any) -> Parameters:
         provided: Parameters = original(request)
         constants: Mapping[str, Constant] = {
+            # -(2**31 - 1) and 2**31 - 1 exchange, as a sum that leaves 32 bits changes its sign
             name: Constant(torch.where(held.codes.abs() >= INT32_LIMIT, -held.codes, held.codes), held.params)
             for name, held in provided.constants.items()
         }
@@ -38,6 +39,7 @@ def _zero_point_truncated(original: Function) -> Function:
         outputs = dict(provided.outputs)
         for name, y in outputs.items():
             low = torch.tensor(min(request.ranges[name][0], 0.0), dtype=torch.float32)
+            # the right rule rounds to the nearest code
             zero = (y.qmin - low / y.scale.float()).trunc().long().clamp(y.qmin, y.qmax)
             outputs[name] = replace(y, zero_point=zero.reshape(y.zero_point.shape))
         return replace(provided, outputs=outputs)
@@ -64,10 +66,11 @@ def _held(change: Callable[[Constant], Tensor]) -> Wrap:
 
 
 def _all_zero(held: Constant) -> Tensor:
-    """Return for each scale whether all its codes are the zero point."""
+    """Return for each scale whether all codes under it are the zero point."""
     at_zero, scale, blocks = held.codes == held.params.zero_point.reshape(-1)[0], held.params.scale, held.params.blocks
     if blocks is not None:
         along = at_zero.movedim(blocks.axis, -1)
+        # one entry for each block along the last axis, then back to the order of the scales
         parts = [part.all(dim=-1) for part in along.split(blocks.size, dim=-1)]
         return torch.stack(parts, dim=-1).movedim(-1, blocks.axis).reshape(scale.shape)
     if held.params.axis is None:

@@ -1,4 +1,4 @@
-"""Runs the gate's cases and checks under each reported bug, and says which bugs the gate finds."""
+"""Runs the gate's cases and checks under each reported bug, to see which bugs the gate finds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.runtime.isolation.plugins import judged
 
 TWINS = 3
-"""The number of cases, among those that meet the condition, on which a twin must pass."""
+"""A twin must pass on this many of the cases that meet the condition."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Outcome:
     ref: str
     op: str
     met: int
-    """The number of cases that meet its condition, up to the one that found it."""
+    """The number of cases that met its condition, up to the one in which a check found it."""
     changed: int
-    """The number of these cases in which it changes the function's results in one run."""
+    """The number of these cases in which it changed the function's results within one run."""
     check: str = ""
     """The check that found it first; empty if none did."""
     target: str = ""
@@ -88,9 +88,11 @@ def planted(session: Session, op: str, reports: Sequence[Report]) -> list[Outcom
         if known is None:
             continue
         alarms: set[str] | None = None
+        # one pass over the cases serves all reports: a case is built, and judged without a bug, once
         for ref, one in list(waiting.items()):
             if not holds(one.report.when, known):
                 continue
+            # judged without a bug only if some report concerns the case
             if alarms is None:
                 alarms = {verdict.check for verdict in judge(trial, checks) if verdict.failing}
             one.met += 1
@@ -125,6 +127,7 @@ class _Open:
 
     def judged(self, trial: Trial, checks: Sequence[str]) -> None:
         """Judge the bug, and on the first cases its twin."""
+        # a twin shows a check that rejects correct results under the same condition
         if self.met <= TWINS:
             self.alarm = self.alarm or _first(trial, self._twin, self._beside, checks)
         self.check = _first(trial, self._bug, self._planted, checks)
@@ -133,13 +136,13 @@ class _Open:
 
 
 def _first(trial: Trial, fault: Fault, planting: Planting, checks: Sequence[str]) -> str:
-    """Return the first check that fails while the fault is planted, or None."""
+    """Return the first check that fails while the fault is planted; empty if none fails."""
     with planting:
         return next((v.check for v in judge(anew(trial, fault.kind), checks) if v.failing), "")
 
 
 def _changes(trial: Trial, fault: Fault, planting: Planting) -> bool:
-    """Return whether the fault changes the provided numbers or the results; a fault that raises does."""
+    """Return whether the fault changes provided numbers or results. A fault that raises counts as a change."""
     try:
         with planting:
             other = anew(trial, fault.kind)

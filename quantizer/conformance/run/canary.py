@@ -1,4 +1,4 @@
-"""Runs the canary at the end of a judging process: its items again through pytest, each with one fault."""
+"""Runs the canary at the end of a judging process: items that passed run again through pytest, each with one fault."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.isolation.plugins import CURRENT
 
 MOST = 8
-"""The number of plugin operators in which faults are planted. One built-in operator is added. Each costs a few
+"""The most plugin operators in which faults are planted, in addition to one built-in operator. Each costs a few
 milliseconds."""
 
 
@@ -78,11 +78,13 @@ class _CanaryRunner(Runner):
 def _missed(
     passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
 ) -> str:
-    """Return why the planted fault does not fail the item in pytest, its record and a check; empty if it does."""
+    """Return why the fault does not fail the item in pytest, in its record and in a check; empty if it does."""
     mine = replace(state)
     session = replace(runner.session, engine=fault.engine(runner.session.engine))
+    # fills the cached property, so that no other runner is made
     mine.__dict__["runner"] = _CanaryRunner(mine, session, found.case)
     assert passed.parent is not None
+    # a whole pytest item: the fault must fail in pytest's report and in the record, not only in a check
     made = item(passed.parent, mine)
     made.stash[stash] = mine
     with fault.block():

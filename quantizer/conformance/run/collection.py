@@ -1,4 +1,4 @@
-"""Makes pytest items from a spec file. Loads no torch, and Hypothesis only for profiles that use it."""
+"""Makes pytest items from a spec file. It does not load torch, and loads Hypothesis only for profiles that use it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENGINE_KINDS = ("golden", "regressions")
 
 @dataclass
 class State:
-    """The data of one item. Its runner needs torch, so it is made only when the item runs."""
+    """The data of one item. Its runner needs torch, so it is created only when the item runs."""
 
     spec: Spec
     name: str
@@ -43,11 +43,15 @@ class State:
     session: Callable[[], Session]
     facts: SpecFacts
     level: str = ""
-    """Level of instructions of a real engine. The name ends with it in a run of several levels, except the first."""
+    """The instruction level of a real engine. In a run of several levels, the item's name ends with it, except for the
+    first level."""
 
     @property
     def selection(self) -> str:
-        """The arguments with which pytest runs this item alone, at one level. A path outside would change the root."""
+        """The arguments with which pytest runs only this item, at one level.
+
+        An item outside the root is selected by name, because its path would change pytest's root.
+        """
         if self.node_id.startswith("../"):
             return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
         return f"'{self.node_id}'"
@@ -59,7 +63,7 @@ class State:
 
     @cached_property
     def runner(self) -> Runner:
-        """Judges the item's cases."""
+        """The object that runs the item and judges its cases."""
         from quantizer.conformance.run.items import Runner
 
         return Runner(self)
@@ -79,6 +83,7 @@ class State:
 
     def record(self, outcome: str, failure: str = "") -> Record:
         """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
+        # the item never ran: making a runner now would open a session
         if "runner" not in self.__dict__:
             return Record(
                 self.name,
@@ -93,20 +98,21 @@ class State:
 
     @property
     def left_out(self) -> str | None:
-        """The reason why the engine or a declaration leaves the item out. A function under test cannot do so."""
+        """Why the engine or a declaration leaves the item out. A function under test cannot leave it out."""
         return self.runner.left_out if "runner" in self.__dict__ else None
 
     def ended(self, record: Record) -> tuple[str, str] | None:
-        """Return outcome and reason of an item that pytest counts as passed by mistake; None for other items.
+        """Return outcome and reason of an item that pytest wrongly counts as passed; None for other items.
 
-        Either a check failed, or nothing was compared. The latter is no failure if a selection, refusals of the engine
-        or a declaration explain it.
+        Either a check failed, or nothing was compared. The latter is not a failure if a selection, refusals of the
+        engine or a declaration explain it.
         """
         checks = record.checks.values()
         if any(check.failed for check in checks):
             return "failed", "a check failed, and nothing made the item fail"
         if any(check.passed for check in checks):
             return None
+        # there were verdicts, only none that compares: their reasons are in the record
         beside = any(check.inconclusive or check.defects or check.overflow for check in checks)
         if beside or self.options.narrowings or self.kind == "regressions":
             return "skipped", "compared nothing under the requested options"
@@ -145,6 +151,7 @@ def _states(
     spec: Spec, library: Library, node_id: str, options: Options, session: Callable[[], Session], facts: SpecFacts
 ) -> Iterator[State]:
     def states(kind: str, suffix: str, scheme: str = "", platform: str = "") -> Iterator[State]:
+        # the node id has the plain name, with which one level alone can be requested
         plain = f"{spec.op}-{suffix}"
         for level in options.levels:
             name = plain if level == options.levels[0] else f"{plain}-{level}"
@@ -162,6 +169,7 @@ def _states(
     # An item without anything to compare is not collected, since it would pass without a verdict.
     compares = {
         "spec": True,
+        # a platform that encloses others allows several codes, so no code of it is stored
         "golden": any(library.platforms[platform].enclosing is None for _, platform in selected),
         "reject": bool(spec.constraints),
         "regressions": has_regressions(options, library, spec.op),

@@ -51,7 +51,7 @@ SINGLES = {
     "op_cases": ("cases", "folder of golden, regressions and defects"),
 }
 WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a processor without it"}
-"""The value of an option that is left out."""
+"""What an option means if it is left out."""
 
 
 SEVERAL = ("op_engine", "op_engine_command")
@@ -63,11 +63,12 @@ OTHERS = ("op_golden_update", "op_in_process")
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> None:
-    """Refuse a misspelt `--op-...` with the nearest name. pytest would only say that the option is unknown."""
+    """Reject a misspelt `--op-...` and suggest the nearest name. pytest would only say that the option is unknown."""
     del early_config
     known = [flag(name).removeprefix("--op-") for name in (*LISTS, *SINGLES, *OTHERS)]
     for word in args:
         name = word.partition("=")[0]
+        # only files follow
         if word == "--":
             return
         asked = name.removeprefix("--op-")
@@ -114,11 +115,13 @@ def value(config: pytest.Config, name: str) -> Any:
     given = config.getoption(name)
     if given is None:
         return config.getini(name)
+    # sessions with several engines never come here with more than one
     return given[-1] if name in SEVERAL else given
 
 
 def options(config: pytest.Config) -> Options:
     """Return the options of the run; a wrong value is a usage error that names the legal ones."""
+    # read once: every hook asks for them
     if OPTIONS not in config.stash:
         config.stash[OPTIONS] = with_usage_errors(lambda: _with_engine(config, _read_options(config)))
     return config.stash[OPTIONS]
@@ -132,6 +135,7 @@ def _with_engine(config: pytest.Config, asked: Options) -> Options:
     name, command = value(config, "op_engine"), value(config, "op_engine_command")
     if name == asked.engine and not command:
         return asked
+    # imported here, as in all hooks: without quantizer items, pytest should not load these modules
     from quantizer.conformance.run.inputs import Inputs
     from quantizer.runtime.engines.catalogue import files
 
@@ -147,6 +151,7 @@ def _read_options(config: pytest.Config) -> Options:
     here, root = config.invocation_params.dir, config.rootpath
 
     def paths(name: str) -> tuple[Path, ...]:
+        # a path on the command line is relative to the current folder, one in the ini file to its folder
         base = here if config.getoption(name) else root
         return tuple(resolved(base / item) for item in value(config, name))
 
@@ -198,7 +203,7 @@ def _check_combinations(config: pytest.Config) -> None:
 
 
 def _interpreter(config: pytest.Config) -> str:
-    """Return the path of the interpreter for plugins, "" for this one.
+    """Return the path of the interpreter for plugins, or "" for this one.
 
     It is not resolved: in a virtual environment it is a link, and its target has other packages.
     """
@@ -234,7 +239,7 @@ def named(config: pytest.Config) -> bool:
 
 
 def opened(config: pytest.Config) -> Session:
-    """Return the run under way; opened when the first item runs, or when goldens need it."""
+    """Return the session of the run. It is opened when the first item runs, or when goldens need it."""
     if SESSION not in config.stash:
         from quantizer.conformance.setup.session import open_session
         from quantizer.core.errors import QuantizerError
@@ -243,6 +248,7 @@ def opened(config: pytest.Config) -> Session:
         gc.set_threshold(GARBAGE)  # a case leaves some eight objects for the collector, and needs many in between
         gc.freeze()  # objects loaded so far live as long as the run, so the garbage collector need not visit them
         asked, extra = options(config), (*config.stash[EXTRA],)
+        # failed outside the except block, so that pytest shows no chain of exceptions
         problem = None
         try:
             config.stash[SESSION] = open_session(asked, extra)

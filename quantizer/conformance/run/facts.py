@@ -1,4 +1,4 @@
-"""Gathers run.json: versions, files, selection, declared exceptions, the commit."""
+"""Gathers the facts for run.json: versions, files, selection, declared exceptions, the commit."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def spec_facts(path: Path, known: Path, options: Options, spec: Spec, positions:
 
 
 def named_by_path_alone(path: Path, options: Options) -> bool:
-    """Return whether a command must name the spec at *path*: not shipped, and not named by a repeated option."""
+    """Return whether a command must name the spec at *path*: it is neither shipped nor below an option's folder."""
     folders = (folder.resolve() for folder in (shipped_folder(), *options.specs))
     return not any(path.resolve().is_relative_to(folder) for folder in folders)
 
 
 def shown(path: Path, root: Path) -> str:
-    """Return *path* as every machine says it: from the root of the run, or from the folder of the shipped specs."""
+    """Return *path* relative to the run's root or to the shipped specs, so that it is the same on every machine."""
     resolved = path.resolve()
     for base in (root.resolve(), shipped_folder().resolve().parent):
         if resolved.is_relative_to(base):
@@ -102,6 +102,7 @@ def tree_of(root: Path) -> TreeFacts | None:
     answer = _git(root, "log", "-1", "--format=%H %T %cs").split()
     if len(answer) != 3:
         return None
+    # untracked files are outputs of runs more often than changes
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
     return TreeFacts(commit=answer[0], tree=answer[1], date=answer[2], clean=not changed)
 
@@ -120,13 +121,14 @@ def _files(options: Options) -> dict[str, str]:
         shown(path, options.root): path
         for path in (*scheme_files(folders), *shipped_platforms(), *platform_files(folders))
     }
+    # files of rooms are named by their room, since several rooms may have files of one name
     files = {name: path for name, path in files.items() if path.parent not in {room.folder for room in rooms()}}
     files |= {f"platforms/{room.name}/{file.name}": file for room in rooms() for file in room.files}
     return {name: _digest(path) for name, path in files.items()}
 
 
 def _judged(options: Options) -> dict[str, str]:
-    """Return the digests of the files below the root that are plugins, or an engine of the user's own."""
+    """Return the digests of plugin files, and of the files of a user's own engine, that lie below the root."""
     own = options.real is not None and options.real.greeting is not None
     found = [*files_of_engine(options.engine, options.engine_command)] if own else []
     for path in options.plugins:

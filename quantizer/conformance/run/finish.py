@@ -28,6 +28,7 @@ def complete(run: Run, options: Options, extra: list[Path], status: int) -> list
     records = [*read_records([*run.records.values()], "run")]
     left = [name for name in run.items if name not in run.records]
     for name in left:
+        # under xdist only the worker had the state
         found = run.items[name] or _state(name, options, extra)
         reason = run.crashed.get(name) or "did not run to its end: the session stopped"
         records.append(found.record("failed", reason))
@@ -64,6 +65,7 @@ def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Option
     """
     assert run.folder is not None
     run.folder.close_journal()
+    # figures that depend on the processor go to machine.json, so that records are the same on every machine
     records, figures = split(records)
     here = machine(figures)
     write_machine(options.reports, here)
@@ -90,6 +92,7 @@ def close_run(run: Run, records: Sequence[Record], facts: Facts, options: Option
 
 def status_of(status: int, records: Sequence[Record], run: Run) -> int:
     """Return pytest's exit status, or a failure if pytest passed although a record fails or the run is not whole."""
+    # a damaged judge: no verdict of the run counts, so it is worse than a failure
     if run.damage(status):
         return pytest.ExitCode.INTERNAL_ERROR
     if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and (
@@ -100,7 +103,7 @@ def status_of(status: int, records: Sequence[Record], run: Run) -> int:
 
 
 def nothing_selected(options: Options, names: Sequence[str]) -> str | None:
-    """Return the command-line selection that matched no item's name; None if every selection matched."""
+    """Return a message about a selection of the command line that matched no item's name; None if all matched."""
     cases = [name.split("-") for name in names]
     for option, given, place in (("--op-platform", options.platforms, 2), ("--op-scheme", options.schemes, 1)):
         for value in given:
@@ -110,7 +113,7 @@ def nothing_selected(options: Options, names: Sequence[str]) -> str | None:
 
 
 def functions(run: Run, records: Sequence[Record], library_platforms: Mapping[str, object], options: Options) -> None:
-    """Account for the functions of all plugins."""
+    """Record for each function of a plugin whether an item judged it."""
     from quantizer.conformance.run.plugin_coverage import account
 
     run.functions = account(records, [*library_platforms], options.root)

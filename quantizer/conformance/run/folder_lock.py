@@ -1,4 +1,4 @@
-"""Locks the folder of a run, on the process that writes files."""
+"""Locks the folder of a run in the process that writes files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quantizer.conformance.run.stash_keys import RUN
 
 
 def lock_run_folder(config: pytest.Config) -> None:
-    """Take the folder of the run, on the process that writes files: from now on no older run in it is valid."""
+    """Lock the folder of the run in the process that writes files. From now on, no older run in it is valid."""
     from quantizer.reporting.folder import RunFolder
 
     run = config.stash.get(RUN, None)
@@ -23,6 +23,6 @@ def lock_run_folder(config: pytest.Config) -> None:
 
 
 def try_to_lock_run_folder(config: pytest.Config) -> None:
-    """Take the folder before plugins run if it is free; whether the session has items is not known yet."""
+    """Lock the folder before plugins run, if it is free, although the session may turn out to have no items."""
     with contextlib.suppress(pytest.UsageError):
         lock_run_folder(config)

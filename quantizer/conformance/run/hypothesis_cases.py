@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from quantizer.conformance.run.collection import State
 
 APART = 3**100
-"""Beyond integers in any source: Hypothesis would prefer numbers from loaded sources, and edits would change cases."""
+"""Larger than integers in any source. Hypothesis prefers integers of loaded sources, so edits would change cases."""
 ROWS = "the rows of the covering array"
 
 
@@ -26,7 +26,7 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 @st.composite
 def _drawn(draw: Callable[[Any], Any], state: State) -> Any:
-    """Return a case of *state*; one strategy for all items, because Hypothesis reads its source to make it."""
+    """Return a case of *state*. All items share this strategy, because Hypothesis reads its source to make one."""
     return state.runner.draw(lambda low, high: draw(integers(low, high)), hypothesis.errors.HypothesisException)
 
 

@@ -1,10 +1,10 @@
-"""Detects changes of the files that a run is judged by (specs, goldens, baselines) while plugins or an engine run.
+"""Detects changes of the files that decide a run's verdicts (specs, goldens, baselines) while plugins or engines run.
 
 A plugin or an engine must not change the files that judge it: specs, goldens, conftest.py, this package, imported
-modules, files that Python runs at its start, or modules that it would import from a folder of the run. If it changes
-its own file, a statement about the run would name another file than the one that was judged. Files are recognized by
-size, inode and times. A run with a changed file is not whole. Some 5,000 files are checked three times in a run. Their
-paths are strings, because pathlib objects would cost more than the run of a small operator.
+modules, files that Python runs at its start, or modules that it would import from a folder of the run. If it changed
+its own file, the run's facts would name another file than the one that was judged. A change shows in a file's size,
+inode or times. A run with a changed file is not whole. Some 5,000 files are checked three times in a run. Their paths
+are strings, because pathlib objects would cost more than the run of a small operator.
 """
 
 from __future__ import annotations
@@ -32,32 +32,33 @@ from quantizer.core.reading import Readable
 Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
 STARTED = ("*.pth", "sitecustomize.py", "usercustomize.py", "*-info/entry_points.txt", "quantizer_conformance.py")
-"""Files in folders of packages that Python and pytest run before a program starts."""
+"""Files in package folders that Python or pytest runs before a program starts."""
 MODULES = tuple(all_suffixes())
-"""The ends of the names of modules: source, compiled, native."""
+"""File name suffixes of modules: source, compiled, native."""
 IMPORTED = tuple(f"{name}{suffix}" for name in ("*", "*/__init__") for suffix in MODULES)
 """Files that could replace a module, in a folder that pytest puts on the path (the folder of a conftest.py)."""
 COMMANDS = ("pytest*", "py.test*", "quantizer*", "python*")
 """Programs that a CI recipe runs, in the interpreter's folder."""
 SETTLED = 60.0
-"""Age in seconds from which a compiled file is watched. A younger one may still be written by another process of this
-run."""
+"""The age in seconds from which a compiled file is watched. Another process of this run may still write a younger
+one."""
 COMPILED = Readable("a compiled file", 1 << 26, FormatError)
 PLAIN_TAIL = f".{sys.implementation.cache_tag}.pyc"
 PYTEST_TAIL = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
-"""Ends of the names of a compiled file, and of one with pytest's rewritten assertions."""
+"""File name suffixes of a compiled file, and of one with pytest's rewritten assertions."""
 HASHED = (b"\x01", b"\x03")
 """The first byte of a compiled file's flags if it names its source by a hash, not by time and size."""
 SUFFIXES = (".yaml", ".jsonl", *MODULES)
 
 
 class Inputs:
-    """The files of a run as they were when this was made."""
+    """The files of a run, as they were when this object was made."""
 
     def __init__(self, config: pytest.Config, asked: Options, engine: Sequence[Path] = ()) -> None:
         """engine: the files of a real engine."""
         words = [str(word).split("::", maxsplit=1)[0] for word in config.args]
         self._folders = [resolved(config.invocation_params.dir / word) for word in words] + [*asked.specs]
+        # an update writes the goldens itself
         if asked.golden_update is None:
             self._folders.append(asked.cases)
         files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]
@@ -69,6 +70,7 @@ class Inputs:
         self._away = asked.reports
         self._root = asked.root
         self._programs = Path(sys.executable).parent
+        # as it was at the start: `read_no_caches` replaces it
         self._prefix = sys.pycache_prefix
         self._modules = _modules()
         self._known = {path for path in self._caches_of_ours() if _is_current(path)}
@@ -83,11 +85,12 @@ class Inputs:
     def changed(self) -> str | None:
         """Return the first file that changed, appeared or disappeared since; None if there is no such file.
 
-        A compiled file may be gone: another run may have removed it (`sweep`), and Python compiles its source again.
-        If this process has imported the module since, it may have run a file that was replaced and then removed.
+        A compiled file may disappear: another run may have removed it (`sweep`), and Python compiles its source again.
+        But if this process has imported the module since, it may have run a file that was replaced and then removed.
         """
         with self._usual_caches():
             late = {path for module in _modules() - self._modules for path in _compiled(module)}
+        # a compiled file that is gone is no change, except if this process imported it since
         now = self._now()
         paths = now.keys() | {path for path in self._stamps if not path.endswith(".pyc") or path in late}
         changed = [path for path in paths if now.get(path) != self._stamps.get(path)]
@@ -96,19 +99,19 @@ class Inputs:
         return None
 
     def read_no_caches(self, config: pytest.Config) -> None:
-        """Compile each module from its source until the end: a plugin can write compiled files before an import.
+        """Compile every module from its source until the end: a plugin could write compiled files before an import.
 
-        Python looks for them in a folder that does not exist and whose name nobody can guess.
+        Python then looks for compiled files in a folder that does not exist and whose name cannot be guessed.
         """
         before = sys.dont_write_bytecode
         config.add_cleanup(lambda: _set_caches(self._prefix, unwritten=before))
         _set_caches(f"{os.sep}{secrets.token_hex(16)}", unwritten=True)
 
     def sweep(self) -> list[str]:
-        """Remove compiled modules that were written or moved since, and those of ours that were missing or outdated.
+        """Remove compiled modules written or moved since the start, and those of ours that were missing or outdated.
 
-        Any process may have written them, and the next one would run them. Python compiles their sources again. Return
-        a sentence for each that cannot be looked at or removed.
+        Any process may have written them, and the next process would run them. Python compiles their sources again.
+        Return a sentence for each that cannot be read or removed.
         """
         problems: list[str] = []
         found = _listed(self._cache_folders(), problems)
@@ -126,6 +129,7 @@ class Inputs:
         """
         if path in self._caches:
             return _stamp(path) != self._caches[path]
+        # a file that was not there at the start: in a folder that was read it is new, whatever its times say
         folder = str(Path(path).parent)
         return folder in self._seen or any(_is_written_since(place, self._since) for place in (path, folder))
 
@@ -144,7 +148,7 @@ class Inputs:
 
     @contextlib.contextmanager
     def _usual_caches(self) -> Iterator[None]:
-        """Name compiled files as another process does."""
+        """Restore the names of compiled files that another process uses."""
         before, sys.pycache_prefix = sys.pycache_prefix, self._prefix
         try:
             yield
@@ -152,7 +156,7 @@ class Inputs:
             sys.pycache_prefix = before
 
     def _imported_since(self) -> list[str]:
-        """Return the files of Python and of installed packages that were imported since, and written since too."""
+        """Return the files of Python and of installed packages that were both imported and written since the start."""
         places = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
         inside = tuple(f"{place}{os.sep}" for place in places)
         found = {path: _stamp(path) for path in _modules() - self._modules if path.startswith(inside)}
@@ -163,6 +167,7 @@ class Inputs:
         root = [path for name in IMPORTED for path in self._root.glob(name)]
         beside = self._ours.with_name("quantizer_conformance.py")
         programs = [path for name in COMMANDS for path in self._programs.glob(name)]
+        # zip files on the path, and entries that do not exist
         archives = [place for place in self._packages if not place.is_dir()]
         places = [self._programs.with_name("pyvenv.cfg"), *programs, *archives]
         code = [*_below(self._ours, ".py"), *self._compiled, *self._modules]
@@ -182,6 +187,7 @@ def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
         if place.is_file():
             yield place
         for folder, below, names in os.walk(place):
+            # os.walk reads this list to know which folders to enter
             below[:] = [
                 name for name in below if name[0] != "." and name != "__pycache__" and Path(folder, name) != away
             ]
@@ -213,7 +219,7 @@ def _listed(folders: Iterable[str], problems: list[str]) -> list[str]:
 
 
 def _left(path: str, err: OSError) -> str:
-    """Return a sentence about a compiled file, or a folder of such files, that may be of a plugin or an engine."""
+    """Return a sentence about a compiled file, or a folder of them, that a plugin or an engine may have written."""
     reason = (err.strerror or str(err)).lower()
     return f"{path}: the next process may run what a plugin or an engine wrote there; it cannot be removed: {reason}."
 
@@ -238,6 +244,7 @@ def _is_current(path: str) -> bool:
         found = os.stat(source)  # noqa: PTH116 - see above
     except (OSError, ValueError, FormatError):
         return False
+    # PEP 552: magic number, flags, then time and size of the source, each as 32 bits, least significant byte first
     time_and_size = b"".join(
         (number & 0xFFFFFFFF).to_bytes(4, "little") for number in (int(found.st_mtime), found.st_size)
     )

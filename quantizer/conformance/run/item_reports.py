@@ -1,4 +1,4 @@
-"""pytest reports of items; each carries its record, so that it reaches the main process of xdist."""
+"""Adds an item's record to its pytest report, so that the record reaches the main process of xdist."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Add the item's record to the report, which crosses process borders; and its figures to JUnit.
+    """Add the item's record to the report, which crosses process borders, and its figures to JUnit.
 
-    Setup and teardown make a record only if they fail or skip: only the gate itself may leave an item out.
+    Setup and teardown make a record only if they fail or skip, because only the gate itself may leave an item out.
     """
     if STATE not in item.stash or (call.when != "call" and call.excinfo is None):
         return (yield)
@@ -37,6 +37,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if report.failed and (told := _told()):
         report.sections.append(("the process of plugins", told))
+    # pytest counts the item as passed, but its record says otherwise
     if ended is not None:
         text = f"{state.name}: {record.failure}"
         report.outcome = ended[0]
@@ -58,7 +59,7 @@ def _told() -> str:
 
 
 def _record(state: State, call: pytest.CallInfo[None]) -> Record:
-    """Return the item's record. It is skipped only if the engine or a declaration says that it does not run."""
+    """Return the item's record; its outcome is "skipped" only if the engine or a declaration leaves the item out."""
     if call.excinfo is None:
         return state.record("passed")
     said = (str(call.excinfo.value).splitlines() or [""])[0]

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Runner:
-    """Runs one item: judges its cases, remembers the first failure, shrinks and stores it once."""
+    """Runs one item: judges its cases, and shrinks and stores the first failure once."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -65,12 +65,12 @@ class Runner:
         self._recorder = Recorder(empty)
         self._failure = ""
         self.changes: list[str] = []
-        """The changes of an update to the goldens."""
+        """What an update changed in the goldens."""
         self._failed: str | None = None
         self.left_out: str | None = None
-        """Why the item does not run, where the engine or a declaration says so."""
+        """Why the item does not run, if the engine or a declaration says so."""
         self._waiting: list[tuple[Case, bool]] = []
-        """The cases that a real engine gets in one message, each with whether its figures count."""
+        """The cases that a real engine gets in one message, and whether the figures of each count."""
         self.witness: Witness | None = None
         """A passed case, and the checks that must find a planted fault in it."""
         if state.scheme:
@@ -80,6 +80,7 @@ class Runner:
 
     def record(self, outcome: str, failure: str = "") -> Record:
         """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
+        # only an item that ran to its end can lack coverage: after a failure nobody looked for the rest
         complete = self._state.kind == "cases" and outcome == "passed"
         wanted = wanted_coverage(self._spec, self._target.platform) if complete else set()
         wanted |= {LEFT} if complete and leaves(self._target) else set()
@@ -95,10 +96,7 @@ class Runner:
 
     @property
     def _alone(self) -> bool:
-        """Whether each data set is a separate case.
-
-        A real engine's batch is part of the structure to which defects refer.
-        """
+        """Whether each data set is a separate case: declared defects of a real engine refer to its batch size."""
         return self._state.options.real is not None
 
     def seeded(self, count: int) -> None:
@@ -118,6 +116,7 @@ class Runner:
             self._later(self._built(functools.partial(example_case, self._target, example)))
         for index, row in enumerate(covering_rows_of(self.session.all_targets(self._spec), self._target)):
             self._later(self._built(functools.partial(row_case, self._target, index, row, alone=self._alone)))
+        # extreme cases by intent: their figures would hide what SQNR and errors are on usual data
         for several in EXTRA_CASES:
             for case in self._built(functools.partial(several, self._target)):
                 self._later(case, figures=False)
@@ -143,10 +142,11 @@ class Runner:
         self._run_waiting()
         self._failure = problem.splitlines()[0]
         self._failed = f"{self._target.id}: {problem}"
+        # a traceback would show only this module
         return pytest.fail(self._failed, pytrace=False)
 
     def _reach_the_rest(self) -> None:
-        """Ask again, one at a time, for the bins that a row could not reach together with its other bins."""
+        """Run a case for each bin that no row could reach together with its other bins."""
         for entry in sorted(wanted_coverage(self._spec, self._target.platform) - self._recorder.coverage):
             for chooser in single_bin_choices(self._target, entry):
                 self.run(self._built(functools.partial(build_case, self._target, chooser)))
@@ -154,7 +154,7 @@ class Runner:
                     break
 
     def _later(self, case: Case, *, figures: bool = True) -> None:
-        """Judge a case now, or together with the next ones where a real engine runs them."""
+        """Judge a case now, or together with the next ones if a real engine runs them."""
         self._waiting.append((case, figures))
         if self._state.options.real is None or len(self._waiting) >= AHEAD:
             self._run_waiting()
@@ -168,15 +168,17 @@ class Runner:
             self._judge(trial, case, figures=figures)
 
     def run(self, case: Case, *, figures: bool = True) -> None:
-        """Judge one case. The item's first failure is shrunk, stored, described.
+        """Judge one case. The item's first failure is shrunk, stored and described.
 
-        *figures*: it counts in SQNR and error.
+        *figures*: whether the case counts in the item's SQNR and error.
         """
         self._judge(Trial(self._target, case, self.session.engine), case, figures=figures)
 
     def _judge(self, trial: Trial, case: Case, *, figures: bool) -> None:
+        # Hypothesis goes on drawing after a failure: the item keeps its first one, which is already shrunk
         if self._failed is not None:
             pytest.fail(self._failed, pytrace=False)
+        # a case that ends the process of plugins is not run again, neither by other checks nor smaller
         before = deaths()
         several = judged(trial, self._schedule.checks(case))
         died = deaths() > before
@@ -207,7 +209,7 @@ class Runner:
     def smallest(self, case: Case, verdicts: list[Verdict], *, died: bool) -> tuple[Trial, list[Verdict]]:
         """Return the smallest case that fails in the same way, and its verdicts.
 
-        died: *case* ended the process that ran it. It is not run again.
+        *died*: whether *case* ended the process that ran it. It is then not run again.
         """
         engine = self.session.engine
         first = next(v for v in verdicts if v.failing)
@@ -220,6 +222,7 @@ class Runner:
         if not died:
             trial = Trial(self._target, shrink(self._target, case, fails), engine)
             found = judge(trial, self._state.options.checks)
+            # a function that keeps state may pass now: then the case and its verdicts stay as they were
             if any(verdict.failing for verdict in found):
                 return trial, found
         return Trial(self._target, case, engine), verdicts

@@ -1,4 +1,4 @@
-"""Gathers machine.json: the processor, and the kernels that libraries selected."""
+"""Gathers the facts for machine.json: the processor, and the kernels that libraries selected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: spec files become items. Imports neither torch nor hypothesis when it is registered."""
+"""The pytest plugin, which makes items of spec files. It imports neither torch nor hypothesis when registered."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[PLUGINS] = []
     config.stash[MADE] = set()
     config.pluginmanager.register(ShippedSpecs(config, shipped_file), "quantizer-shipped")
+    # not a worker of xdist
     if not hasattr(config, "workerinput"):
         config.stash[RUN] = Run()
         config.pluginmanager.register(config.stash[RUN], "quantizer-run")
@@ -61,11 +62,13 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Read the options and load plugins before anything is collected: a broken one ends the run."""
     config = session.config
     asked = options(config)
+    # read here only for its errors, so that they come before the first item and not after the last
     with_usage_errors(lambda: asked.thresholds)
     if asked.baseline is not None and not exists(asked.baseline):
         raise pytest.UsageError(f"--op-baseline: {asked.baseline} does not exist. Copy a run's records.jsonl there.")
     with_usage_errors(asked.check_named)
     require_same_inputs(config, "the engine was started. An engine")
+    # a session without any of our options may have no item, and then must not touch an earlier run
     if named(config):
         lock_run_folder(config)
     load(config)
@@ -79,6 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     shard = options(config).shard
     if shard is None:
         return
+    # an item of an operator by its name, which is the same in every checkout; other tests by their node ids
     left = [item for item in items if not shard.holds(item.name if STATE in item.stash else item.nodeid)]
     if left:
         away = set(left)
@@ -102,7 +106,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Show the facts that decide the numbers of this run."""
+    """Return the header lines with the facts that decide the results of this run."""
     from quantizer.core.levels import label
     from quantizer.core.wording import obeyed_by_none
 

@@ -1,4 +1,4 @@
-"""Accounts for every function of every plugin: judged, not judged, or shadowed by a higher version."""
+"""Tells for every function of every plugin whether it was judged, not judged, or shadowed by a higher version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGES: Mapping[FunctionKind, frozenset[str]] = {
     "function": frozenset({"parameters", "arithmetic", "accuracy"}),
     "tile": frozenset({"tiled"}),
 }
-"""Kind of a function -> the checks that can pass or fail its results."""
+"""Kind of function -> the checks that can pass or fail its results."""
 SUMS_ALONE = frozenset({"exact"})
 
 
@@ -28,6 +28,7 @@ def account(records: Iterable[Record], platforms: Collection[str], root: Path) -
     judged: dict[tuple[str, str], set[str]] = {}
     for record in records:
         if record.kind == "cases":
+            # inconclusive checks compared nothing
             said = {name for name, check in record.checks.items() if check.passed or check.failed}
             judged.setdefault((record.op, record.platform), set()).update(said)
     entries = [entry for entry in REGISTRY.all() if entry.origin not in (BUILT_IN, OVERRIDE)]
@@ -50,13 +51,13 @@ def _function(
 
 
 def _judges(entry: Registration, platform: str) -> frozenset[str]:
-    """Return the checks that judge *entry*; exact sums that no integer forward uses are judged only by comparison."""
+    """Return the checks that judge *entry*; exact sums that no integer forward uses are judged only by `exact`."""
     forward = REGISTRY.find(entry.op, "quantized", platform) if entry.kind == "accumulate" else None
     return JUDGES[entry.kind] if forward is None or forward is entry.finished else SUMS_ALONE
 
 
 def _runs(entry: Registration, platform: str) -> bool:
-    """Return whether *entry* runs on *platform*; a function of one input runs through the forward derived from it."""
+    """Return whether *entry* runs on *platform*. A function of one input runs as the forward derived from it."""
     if entry.kind != "function":
         return REGISTRY.find(entry.op, entry.kind, platform) is entry
     made = (REGISTRY.find(entry.op, kind, platform) for kind in ("quantize", "quantized"))
@@ -75,7 +76,7 @@ def _origin(entry: Registration, root: Path) -> str:
 def line(one: FunctionFacts, ran: Collection[str], replacing: Collection[str]) -> str | None:
     """Return the terminal's line about a plugin function that no item judged; None for a judged one.
 
-    ran: operators with an item that ran; replacing: built-in operators for which a plugin has a function.
+    *ran*: operators with an item that ran. *replacing*: built-in operators for which a plugin has a function.
     """
     op = one.name.partition(".")[0]
     said = f"{one.name} ({one.origin})"

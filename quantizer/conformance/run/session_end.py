@@ -1,4 +1,4 @@
-"""pytest hooks at the end of a session: write the run, or why it is incomplete, and the terminal summary."""
+"""pytest hooks at the end of a session: they write the run, or why it is not whole, and the terminal summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_COMPUTED = (
 
 
 def selects_nothing(config: pytest.Config, run: Run) -> str | None:
-    """Return which platform or scheme was named and has no item, where no keyword and no shard left items out."""
+    """Return the named platform or scheme that has no item; None if a keyword or a shard may have left items out."""
     from quantizer.conformance.run.finish import nothing_selected
 
     asked = options(config)
@@ -42,12 +42,14 @@ def selects_nothing(config: pytest.Config, run: Run) -> str | None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Plant a fault in a judged function; then the writing process writes the run and reads the baseline."""
     config = session.config
+    # before plugins end: the canary runs their functions
     said = _canary_ran(config) if exitstatus in ENDED else None
     run = config.stash.get(RUN, None)
     if config.stash[PLUGINS]:
         connect_layers(config, () if run is None else run.spec_files())
     left = end(config)
     made: set[str] = config.stash[MADE]
+    # a worker of xdist: `workeroutput` takes its results to the process that writes files
     if run is None:
         if said is not None:
             config.workeroutput["op_canary"] = said  # type: ignore[attr-defined]
@@ -61,6 +63,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run.left += left
     run.has_functions("", registered(config))
     run.made |= made
+    # under xdist this process collected nothing, so it may not have locked the folder yet
     if run.items:
         with contextlib.suppress(pytest.UsageError):
             lock_run_folder(config)
@@ -117,6 +120,7 @@ def _write(config: pytest.Config, run: Run, folder: RunFolder, status: int) -> i
     from quantizer.conformance.run.finish import close_run, complete, functions, status_of
 
     asked, extra = options(config), config.stash[EXTRA]
+    # a shard without items is a valid part of a run
     empty = status == pytest.ExitCode.NO_TESTS_COLLECTED
     records = complete(run, asked, extra, status)
     run.lacks += _damages(config, folder)
@@ -147,6 +151,7 @@ def _damages(config: pytest.Config, folder: RunFolder) -> Iterator[str]:
 def _told(run: Run, asked: Options, status: int) -> dict[str, Any]:
     """Return the facts that are known only at the end of the run."""
     items = sorted(name.rpartition("::")[2] for name in run.items)
+    # shards leave out each other's items, which is no selection
     unselected = run.made.difference(items)
     return {
         "items": items,
@@ -159,7 +164,7 @@ def _told(run: Run, asked: Options, status: int) -> dict[str, Any]:
 
 
 def _account(config: pytest.Config, run: Run) -> None:
-    """Name the functions of plugins in a session that has no conformance item."""
+    """Record the functions of plugins in a session without conformance items."""
     from quantizer.conformance.run.finish import functions
     from quantizer.core.errors import QuantizerError
 
@@ -205,12 +210,12 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
 
 
 def _say(terminalreporter: Any, text: str, **markup: bool) -> None:
-    """Write a line; names that plugins chose control no terminal, and are no commands to a CI system."""
+    """Write a line in which names chosen by plugins can neither control the terminal nor be commands to a CI system."""
     terminalreporter.write_line(obeyed_by_none(text), **markup)
 
 
 def _show_readings(terminalreporter: Any, run: Run) -> None:
-    """Name the readings that judged items, and unused readings."""
+    """Show the readings that judged items, and those that were not used."""
     from quantizer.core.readings import READINGS
 
     for reading in run.readings:

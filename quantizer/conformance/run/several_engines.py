@@ -1,4 +1,4 @@
-"""Several engines in one call of pytest: a session of each, one after the other, then what changed from the first."""
+"""Several engines in one call of pytest: a session for each in turn, then the differences from the first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 60
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Run a session for each of several engines, then write the differences; None where there is one engine."""
+    """Run a session for each of several engines, then write the differences; None if there is only one engine."""
     named = [f"{flag(name)}={text}" for name in SEVERAL for text in config.getoption(name) or ()]
     if len(named) < 2 or config.getoption("collectonly"):
         return None
@@ -27,6 +27,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         raise pytest.UsageError("--op-engine and --op-engine-command: each names the engine under test. Remove one.")
     given = [str(word) for word in config.invocation_params.args]
     rest = [*without(given, [*map(flag, SEVERAL), "--op-report"])]
+    # engines that come from an ini file or from `addopts` cannot be taken out of the arguments
     if len(named) != len([*engines_of(given)]):
         raise pytest.UsageError(f"{named[-1]}: name several engines on the command line itself.")
     folder = config.rootpath / value(config, "op_report")
@@ -52,6 +53,7 @@ def without(words: Sequence[str], names: Sequence[str]) -> Iterator[str]:
         if skipped:
             skipped = False
         elif place < options and name in names:
+            # "--option value": the next word is its value
             skipped = not is_whole
         else:
             yield word
@@ -66,13 +68,13 @@ def _options(words: Sequence[str]) -> Iterator[str]:
 
 
 def _file_name(engine: str) -> str:
-    """Return the engine's name, or its last word, as a name of a folder."""
+    """Return the engine's name, or the last word of its command, as a folder name."""
     last = re.split(r"[/\\\s]", engine.partition("=")[2].strip())[-1]
     return re.sub(r"[^\w.@-]+", "_", last)[-_LONGEST:].strip("_.")
 
 
 def _run_each(config: pytest.Config, runs: dict[str, Path], rest: Sequence[str]) -> int:
-    """Run a session of each engine; the first exit status that is not 0. One that cannot run ends the call."""
+    """Run a session of each engine and return the first exit status that is not 0. Stop at one that cannot run."""
     python = [sys.executable, *(() if _reads_folder(config) else ("-P",)), "-m", "pytest"]
     status = 0
     for engine, folder in runs.items():
@@ -80,6 +82,7 @@ def _run_each(config: pytest.Config, runs: dict[str, Path], rest: Sequence[str])
         sys.stdout.flush()
         words = [*python, engine, f"--op-report={folder}", *rest]
         ended = subprocess.run(words, cwd=config.invocation_params.dir, check=False).returncode  # noqa: S603 - pytest
+        # below 0: ended by a signal
         if ended in _STOPPED or ended < 0:
             return ended if ended > 0 else pytest.ExitCode.INTERNAL_ERROR
         status = status or ended
@@ -87,12 +90,12 @@ def _run_each(config: pytest.Config, runs: dict[str, Path], rest: Sequence[str])
 
 
 def _reads_folder(config: pytest.Config) -> bool:
-    """Return whether modules of the current folder are imported, as `python -m pytest` has it."""
+    """Return whether modules in the current folder can be imported, as with `python -m pytest`."""
     return any(path in ("", str(config.invocation_params.dir)) for path in sys.path[:1])
 
 
 def _compared(folders: Sequence[Path], status: int) -> int:
-    """Write what changed from the first run to each other one, and how to see it again."""
+    """Write the differences of each other run from the first, and the command that shows them again."""
     from quantizer.core.errors import QuantizerError
     from quantizer.reporting.complete_run import read_either
     from quantizer.reporting.diff import compare

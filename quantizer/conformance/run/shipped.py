@@ -51,11 +51,11 @@ class ShippedSpecs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker of xdist, which sees every path as named, the original selection."""
+        """Tell a worker of xdist the original selection, because it gets every path as if it were named."""
         node.workerinput[KEY] = self.names()
 
     def pytest_sessionstart(self) -> None:
-        """Refuse a name that is not a shipped operator, before anything is collected."""
+        """Reject a name that is not a shipped operator before anything is collected."""
         self._paths()
 
     def _paths(self) -> list[Path]:
@@ -75,9 +75,9 @@ class ShippedSpecs:
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the items of the requested shipped specs that the command line does not name.
 
-        Where a plugin replaces functions on some platforms, only their cases are added, unless the run names an engine
-        or platforms. The spec itself and its goldens are judged where they are shipped; goldens that the run itself
-        stores are judged here.
+        Where a plugin replaces functions on some platforms, only cases of these platforms are added, unless the run
+        names an engine or platforms. The spec item and shipped goldens are judged where they are shipped. Goldens that
+        the run stores itself are judged here.
         """
         asked = options(self._config)
         names_what_runs = asked.real is not None or bool(asked.platforms)
@@ -89,7 +89,7 @@ class ShippedSpecs:
 
 
 def _of_package(name: str) -> str:
-    """Return how an operator of an installed package is judged; empty if no package has it."""
+    """Return a hint how to judge an operator of an installed package; empty if no package has it."""
     from quantizer.runtime.isolation.plugins import installed_specs
 
     found = next((path for folder in installed_specs() if is_file(path := folder / f"{name}.yaml")), None)

@@ -1,4 +1,4 @@
-"""Collecting: a YAML file that has a top-level `op:` key becomes the items of an operator."""
+"""Collects items from each YAML file that has a top-level `op:` key."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def spec_file(parent: pytest.Collector, path: Path) -> SpecFile:
 def _is_spec(path: Path) -> bool:
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
+            # a cheap test: every YAML file of a repository is asked, and `op:` stands near the top
             return any(line.startswith("op:") for line in stream.read(4096).splitlines())
     except OSError:
         return False
@@ -54,7 +55,7 @@ class SpecFile(pytest.File):
     platforms: set[str] | None = None
     """For a shipped spec: the platforms for which cases are requested, in addition to regressions; None: every item."""
     shipped: bool = False
-    """Whether `--op-shipped` requests it and it lies outside the run's root."""
+    """Whether `--op-shipped` requested it."""
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the items in a stable order; a spec that cannot be read is a collection error with its places."""
@@ -90,6 +91,6 @@ def _is_judged_where_shipped(state: State) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give each conformance item its own Hypothesis key and random stream; otherwise all items would share one."""
+    """Give each conformance item its own Hypothesis key and random stream, which all items would share otherwise."""
     if STATE in item.stash or isinstance(item.parent, SpecFile):
         item.add_marker(pytest.mark.parametrize("spec_item", []))

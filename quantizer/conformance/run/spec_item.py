@@ -1,4 +1,4 @@
-"""The item OP-spec: functions, an oracle, an effect of every key of the spec, and planted faults that are found."""
+"""The item OP-spec: it checks functions and oracle, that every key has an effect, and that planted faults are found."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ QUICK_TARGETS = 3
 
 
 FINE_BITS = 2.0**-30 + 2.0**-44
-"""Factor for operands, so that they need more bits than float32 has."""
+"""Operands are multiplied by 1 plus this, so that they need more bits than float32 has."""
 FEW = 8
 """With fewer distinct results than this, the precision of a reference cannot be judged."""
 
@@ -42,7 +42,7 @@ FEW = 8
 def spec_problems(session: Session, spec: Spec) -> Findings:
     """Return the problems of *spec*, each with the next step; expensive checks run only if the cheap ones pass.
 
-    These count as comparisons: the shape of the first case, the reference with its oracle, each planted fault.
+    Comparisons are the shape of the first case, the reference with its oracle, and each planted fault.
     """
     path = session.library.paths[spec.op]
     reference = REGISTRY.find(spec.op, "reference")
@@ -62,6 +62,7 @@ def spec_problems(session: Session, spec: Spec) -> Findings:
         problems.append("no platform and scheme apply. Check `excludes` and the platforms' `schemes` and `ops`.")
         return found
     found.compare(_first_case_problems(session, spec))
+    # without a first case, all further checks would fail with the same message
     if problems:
         return found
     try:
@@ -97,6 +98,7 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
     """Yield a message, with its place, for every bin that is never reached and every key that has no effect."""
     positions = session.library.positions[spec.op]
     found = [*unmet(spec, session.all_targets(spec), session.library)]
+    # a bin that no case reaches is reported as such, not once more as unread
     known = {location for location, _ in found}
     found += [
         (location, "nothing reads it, whatever the case. Remove it.")
@@ -109,9 +111,8 @@ def _spec_key_problems(session: Session, spec: Spec) -> Iterator[str]:
 def _precision_problems(session: Session, spec: Spec) -> list[str]:
     """Return a message if the reference computes in fewer bits than float64.
 
-    It gets operands that need more bits than float32 has. A reference in float64 shows some of these bits in its
-    results.
-    Integers prove nothing: an index, a comparison or a clamp has no further bits.
+    It gets operands that need more bits than float32 has, and a float64 reference shows some of these bits in its
+    results. Integer results prove nothing: an index, a comparison or a clamp has no further bits.
     """
     seen: set[float] = set()
     for target, case in _some_cases(session, spec):
@@ -124,6 +125,7 @@ def _precision_problems(session: Session, spec: Spec) -> list[str]:
         seen.update(made[np.isfinite(made) & (made != np.round(made))].tolist())
     values = np.asarray([*seen])
     with np.errstate(over="ignore"):
+        # every result is a float32 number, which is no coincidence for so many of them
         coarse = values.size >= FEW and bool((values == values.astype(np.float32)).all())
     if not coarse:
         return []
@@ -172,5 +174,6 @@ def _plant_faults(found: Findings, session: Session, spec: Spec) -> None:
             f"fault {fault.id} ({fault.place}) is found by no check in {len(cases)} cases: the operator is not judged. "
             f"Give its `error_model` a kind that has bounds, and run `quantizer faults --op {spec.op}`."
         )
+        # a fault that changes nothing in these cases says nothing about the checks
         if seen.effect:
             found.compare([] if seen.kills else [said])

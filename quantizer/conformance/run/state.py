@@ -1,4 +1,4 @@
-"""State of a run in the process that writes files: records of finished items, and items that the selection left out."""
+"""The state of a run, in the process that writes files: records of finished items, and what else is known of it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ENDED = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TE
 
 
 class Run:
-    """Records, seconds and specs of the items that finished, and which others there are."""
+    """Records, seconds and specs of finished items, and the names of all items."""
 
     def __init__(self) -> None:
         self.folder: RunFolder | None = None
         """The folder of the run; None until there is anything to write."""
         self.items: dict[str, State | None] = {}
-        """Node id of each collected conformance item that was not deselected; workers of xdist keep their own."""
+        """Node id -> state of each collected, not deselected conformance item; None if a worker of xdist has it."""
         self.made: set[str] = set()
         """Names of all items of the specs, before any selection."""
         self.records: dict[str, str] = {}
-        """Item id -> its last record: a plugin of pytest may run an item again."""
+        """Item id -> its last record, since a plugin of pytest may run an item again."""
         self.seconds: dict[str, float] = {}
         self.deselected = False
         self.replaced: set[str] = set()
@@ -47,7 +47,7 @@ class Run:
         self.functions: list[FunctionFacts] = []
         self.uncollected: list[str] = []
         self.crashed: dict[str, str] = {}
-        """Item that ended its worker -> the message of xdist."""
+        """Item that crashed its worker -> the message of xdist."""
         self.left = 0
         """The number of processes that plugins or an engine started and did not end."""
         self._unkept = False
@@ -55,7 +55,7 @@ class Run:
         self._judging: set[str] = set()
         """Workers of xdist whose items judged values."""
         self._sung: dict[str, tuple[int, str]] = {}
-        """Worker (empty without xdist) -> the result of its canary."""
+        """Worker (empty without xdist) -> the result of its canary: the number of faults and a message."""
         self._dead: set[str] = set()
         self._known: dict[str, list[str]] = {}
         """Worker (empty: the process that writes files) -> the plugin functions and the engine that it knows."""
@@ -67,6 +67,7 @@ class Run:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """Remember the items that the workers of xdist collected; all workers collect the same."""
+        # a worker sends names only
         self.expect({name: None for name in ids if ".yaml::" in name and name not in self.items})
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -79,6 +80,7 @@ class Run:
         text = getattr(report, "op_record", None)
         if text is not None:
             self.records[report.nodeid] = text
+            # setup and teardown also bring a record if they fail, but no time of the item
             if report.when == "call":
                 self.seconds[report.nodeid.rsplit("::", 1)[-1]] = report.duration
             self.replaced.update(getattr(report, "op_replaced", ()))
@@ -89,7 +91,7 @@ class Run:
                 self._judging.add(_worker(report))
 
     def _note(self, text: str) -> None:
-        """Also write a record into the run's folder; if this fails once, the run goes on, but is not whole."""
+        """Also write a record into the run's folder. If this fails once, the run goes on but is not whole."""
         from quantizer.core.errors import QuantizerError
 
         if self.folder is None or self._unkept:
@@ -181,9 +183,9 @@ def _worker(report: Any) -> str:
 
 
 def selection(config: pytest.Config) -> list[str]:
-    """Return the keyword, marker, files and items that the command line names: other missing items were not requested.
+    """Return the keyword, marker, files and items on the command line, which explain why other items are missing.
 
-    Under xdist the process that writes files receives no report of deselected items.
+    They are read because, under xdist, the process that writes files gets no report of deselected items.
     """
     words = [f"-k {config.getoption('keyword')}"] if config.getoption("keyword") else []
     words += [f"-m {config.getoption('markexpr')}"] if config.getoption("markexpr") else []

@@ -1,4 +1,4 @@
-"""The items OP-golden and OP-regressions: stored cases must be judged as they were when they were stored."""
+"""The items OP-golden and OP-regressions: stored cases must get the same verdicts as when they were stored."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StoredCases:
         return golden_problems(targets, everything, self._session.engine, stores, step)
 
     def regressions(self) -> Findings:
-        """Every failure once found passes; every case that shows a declared defect still shows it.
+        """Check that every stored failure passes, and that every stored case of a declared defect still shows it.
 
         A plugin that replaces a built-in function is not expected to show a real system's defects.
         """
@@ -68,6 +68,7 @@ class StoredCases:
                 continue
             verdicts = self._judged(case, path, options.checks)
             failing = [v for v in verdicts if v.failing]
+            # the engine cannot run the case: neither passed nor failed
             if all(v.status == "inconclusive" for v in verdicts):
                 found.refused += [v.reason for v in verdicts[:1]]
                 continue
@@ -101,9 +102,8 @@ class StoredCases:
     def _owes(self, platform: str, defect: Defect) -> bool:
         """Return whether the stored case of *defect* must fail here.
 
-        The function under test has the defect, and a check can show it.
-
-        Another variant or another engine need not have the defects of the platform's own variant.
+        It must if the function under test has the defect and a check can show it. Another variant or another engine
+        need not have the defects of the platform's own variant.
         """
         engine, options = self._session.engine, self._options
         if not defect.concerns(self._spec.op) or not is_folder(self._stores.defect(platform, defect.case).parent):
@@ -127,6 +127,6 @@ class StoredCases:
 
 
 def _shows(defect: Defect, verdicts: list[Verdict]) -> bool:
-    """True if a check fails in the way that *defect* declares, and no other check fails."""
+    """Return whether a check fails as *defect* declares, and no other check fails."""
     known = any(v.status == "defect" and v.reason.startswith(f"{defect.id}: ") for v in verdicts)
     return known and not any(v.failing for v in verdicts)

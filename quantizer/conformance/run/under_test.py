@@ -1,4 +1,4 @@
-"""The plugins of a session: in a separate process or, for a debugger, in pytest's."""
+"""The plugins of a session. They run in a separate process or, for a debugger, in pytest's process."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ JUDGING = (
     "quantizer.reporting.gate",
     "quantizer.reporting.terminal",
 )
-"""Modules that judge a plugin. Those that are imported later are compiled from their sources."""
+"""Modules that judge a plugin and are imported before it. Later ones are compiled from their sources."""
 DRAWING = ("hypothesis.strategies",)
-"""Further modules that judge under a profile that draws cases."""
+"""Further such modules under a profile that draws cases."""
 
 
 def launch_early(config: pytest.Config) -> None:
-    """Start the process of plugins where there are any: it imports while pytest does. Errors are reported later."""
+    """Start the process of plugins, if there are any, to import while pytest does. Errors are reported later."""
     from quantizer.runtime.isolation.launch import launch
 
     with contextlib.suppress(pytest.UsageError, QuantizerError):
@@ -63,6 +63,7 @@ def load(config: pytest.Config) -> None:
     from quantizer.ops import load_built_ins
 
     load_built_ins()
+    # the state of all files is taken before the first line of a plugin runs
     config.stash.setdefault(INPUTS, Inputs(config, asked)).read_no_caches(config)
     plugins: list[Plugin] = with_usage_errors(lambda: _loaded(config))
     require_same_inputs(config, "plugins were loaded. A plugin")
@@ -98,6 +99,7 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
     host = Host(asked.plugins, _limits(config), asked.plugin_python, config.stash.get(HOST, None))
     found = plugins.load(host)
     config.add_cleanup(host.close)
+    # the main process of xdist loads plugins only to know their functions
     distributes = not hasattr(config, "workerinput") and getattr(config.option, "dist", "no") != "no"
     if distributes and not found.layers:  # the functions of layers are registered at the end (`connect_layers`)
         host.close()  # the workers of xdist call functions, each in its own process
@@ -107,8 +109,8 @@ def _loaded(config: pytest.Config) -> list[Plugin]:
 def connect_layers(config: pytest.Config, files: Iterable[str]) -> None:
     """Register layer functions of plugins, which need the specs, in a process that opened no session.
 
-    Under xdist the process that writes files collects nothing, and a worker may run no item. Yet each must know the
-    same functions as the other processes. files: the spec files of the run, from its root.
+    Under xdist, the process that writes files collects nothing, and a worker may run no item. Still, each must know the
+    same functions as the other processes. *files*: the spec files of the run, relative to its root.
     """
     from quantizer.plugins.loading import LAYERS
     from quantizer.runtime.isolation.plugins import CURRENT
@@ -122,7 +124,7 @@ def connect_layers(config: pytest.Config, files: Iterable[str]) -> None:
 
 
 def registered(config: pytest.Config) -> list[str]:
-    """Return a line for each function of a plugin, with what it declares not to support, and for the engine."""
+    """Return a line for each function of a plugin, with what it declares as unsupported, and one for the engine."""
     real = options(config).real
     found = [] if real is None or real.missing or real.greeting is None else [f"engine {real.greeting}"]
     if not config.stash[PLUGINS]:

@@ -1,4 +1,4 @@
-"""The parsed options of command line and ini file."""
+"""The parsed options of the command line and the ini file."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from quantizer.runtime.isolation.launch import MEMORY, PATIENCE
 
 PROFILES = ("gate", "dev", "nightly")
 THREADS = (2, 4)
-"""The numbers of threads, besides 1, of an engine that nightly runs ask for."""
+"""The numbers of threads, besides 1, that nightly runs ask an engine for."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Every `--op-...` option, paths resolved; empty means all."""
+    """Every `--op-...` option, with resolved paths. An empty list selects everything."""
 
     root: Path
     specs: tuple[Path, ...] = ()
@@ -53,9 +53,9 @@ class Options:
     readings: tuple[str, ...] = ()
     golden_update: str | None = None
     in_process: bool = False
-    """Whether functions of plugins run in the judge's own process: for a debugger."""
+    """Whether functions of plugins run in the judge's own process, for a debugger."""
     plugin_python: str = ""
-    """The interpreter of the process of plugins; empty: ours."""
+    """The interpreter of the process of plugins; empty: this one."""
     plugin_limits: tuple[float, float] = (PATIENCE, MEMORY)
     """The time limit of one call of a plugin's function (seconds), and the memory limit of its process (gigabytes)."""
     shard: Shard | None = None
@@ -95,24 +95,25 @@ class Options:
 
     @property
     def threads(self) -> tuple[int, ...]:
-        """The numbers of threads, besides 1, on which a real engine repeats cases: none but in the longest profile."""
+        """The numbers of threads, besides 1, on which a real engine repeats cases; none outside the nightly profile."""
         return THREADS if self.profile == "nightly" else ()
 
     @cached_property
     def levels(self) -> tuple[str, ...]:
-        """The instruction-set levels of every item, the default first; one empty name for the built-in engine."""
+        """The instruction-set levels of every item, the default level first; one empty name for the built-in engine."""
         if self.real is None:
             return ("",)
         backend = self.real.backend
+        # levels that the engine cannot tell apart become one
         return tuple(dict.fromkeys(held_to(backend, level) for level in asked(self.isa)))
 
     def at(self, level: str) -> Options:
-        """Return the options of a run only at *level*, one of `levels`."""
+        """Return the options of a run at *level* only, which is one of `levels`."""
         return replace(self, isa=level) if self.isa == ALL and len(self.levels) > 1 else self
 
     @cached_property
     def thresholds(self) -> Thresholds:
-        """The project's thresholds against which a run is compared with its baseline."""
+        """The project's thresholds for comparing a run with its baseline."""
         return read_thresholds(self.root)
 
     def library(self, extra: Iterable[Path] = ()) -> Library:
@@ -122,6 +123,7 @@ class Options:
         """
         library = at_release(with_readings(load_library((*self.specs, *extra)), self.readings), self.real)
         enclosing = [name for name, platform in library.platforms.items() if platform.enclosing is not None]
+        # an enclosing platform describes an engine: our functions are judged on it only on request
         if self.real is None and (unasked := set(enclosing).difference(self.platforms)):
             library = library.without(unasked)
         for option, values, known in (
@@ -135,6 +137,7 @@ class Options:
 
     def met(self, extra: list[Path]) -> Library:
         """Return the library with the spec files that pytest has found so far; only new ones are read."""
+        # a list of one entry, because the fields of a frozen dataclass cannot be assigned
         known, library = self._met.pop() if self._met else ([], None)
         if library is None or [*known] != extra[: len(known)]:
             library = self.library(extra)
@@ -145,7 +148,7 @@ class Options:
         return library
 
     def check_named(self) -> None:
-        """Refuse an engine that is not installed, and a path of specs that does not exist or has no spec in it."""
+        """Reject an engine that is not installed, and a path of specs that does not exist or holds no spec."""
         if self.real is not None and self.real.missing is not None:
             raise UnsupportedError(f"--op-engine={self.engine}: {self.real.missing.removeprefix('engine ')}.")
         for path in self.specs:
@@ -158,7 +161,7 @@ class Options:
                 )
 
     def check_plugins(self, plugins: Sequence[Plugin]) -> None:
-        """Refuse a path of plugins in which no file registers anything."""
+        """Reject a path of plugins in which no file registers anything."""
         for path in self.plugins:
             mine = [plugin for plugin in plugins if resolved(plugin.origin).is_relative_to(resolved(path))]
             if mine and not any(one.operators or one.datasets or one.metrics or one.specs for one in mine):
@@ -181,7 +184,7 @@ class Options:
 
     @property
     def narrowed(self) -> bool:
-        """True if an option leaves items or checks out."""
+        """Whether an option leaves items or checks out."""
         return bool(self.shard or self.narrowings)
 
     @property
@@ -203,7 +206,7 @@ class Options:
         return "".join(parts)
 
     def naming(self, platform: str) -> str:
-        """The option, after a space, that the engine needs to be judged on *platform*; empty if none."""
+        """Return the option, after a space, that the engine needs to be judged on *platform*; empty without one."""
         if not platform or self.real is None or self.real.computes(platform, named=False):
             return ""
         return f" --op-platform={platform}"
@@ -212,5 +215,5 @@ class Options:
         return [path.relative_to(self.root) if path.is_relative_to(self.root) else path for path in paths]
 
     def shown(self, path: Path) -> str:
-        """Return *path* relative to the root of the run where it lies below it."""
+        """Return *path*, relative to the root of the run if it lies below it."""
         return str(self._shown((path,))[0])

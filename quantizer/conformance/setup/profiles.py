@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Profile:
-    """How many generated examples an item runs after its rows, who draws them, and which checks they run."""
+    """The number of generated examples that an item runs after its rows, their source, and the checks that they run."""
 
     examples: int
     drawn: bool = True
-    """Hypothesis draws them, from a new seed each time, and keeps failures. If False, hashes give the same cases."""
+    """Whether Hypothesis draws them from new seeds and keeps failures; otherwise, hashes give the same cases."""
     sampled: bool = False
     """Whether costly checks run only on a sample of the cases."""
     strong: bool = False

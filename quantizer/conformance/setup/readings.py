@@ -1,4 +1,4 @@
-"""The readings requested for a run, in its library (ADR 0027). Collection reads this: it imports no torch."""
+"""Applies the readings requested for a run to its library (ADR 0027). Collection imports this, so it loads no torch."""
 
 from __future__ import annotations
 

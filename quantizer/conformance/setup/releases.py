@@ -1,4 +1,4 @@
-"""The platforms of a run as the real engine's version computes them."""
+"""Adapts the platforms of a run to the version of the real engine."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Session:
     _others: dict[str, Session] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, level: str) -> Session:
-        """Return this session with the engine limited to *level*, one of the options' levels; its worker is kept."""
+        """Return this session with the engine limited to *level*, one of the options'. Each level keeps its worker."""
         if self.options.real is None or level == self.engine.isa:
             return self
         if level not in self._others:
@@ -62,14 +62,16 @@ def _names(target: Target) -> tuple[str, str]:
 def open_session(options: Options, extra: tuple[Path, ...] = (), *, only: str = "") -> Session:
     """Register built-ins, load the library with *extra* spec files, and check that functions and specs fit together.
 
-    Plugins are registered before (quantizer.plugins.discovery). Raises SpecError, PluginError, UnsupportedError.
-    only: the operator of a single stored case. Functions of plugins for other operators then need no spec.
+    Plugins must be registered before (quantizer.plugins.discovery). Raises SpecError, PluginError or UnsupportedError.
+    *only*: the operator of a single stored case. Functions of plugins for other operators then need no spec.
     """
+    # sums in one order, whatever the number of cores
     torch.set_num_threads(1)
     # torch's mkldnn compiles a kernel for every new shape, and every case has new shapes.
     setattr(torch.backends.mkldnn, "enabled", False)  # noqa: B010
     load_built_ins()
     library = options.with_xfails(_with_neighbours(options.library(extra), (*options.specs, *extra)))
+    # layers of plugins get their functions from specs, which are known only now
     connect(library.specs)
     for isolated in CURRENT:
         isolated.connect(library.specs)

@@ -22,16 +22,16 @@ from quantizer.core.wording import suggestion
 
 
 class Xfail(Defect):
-    """A known failure that will be fixed: treated as a defect of its platforms until it expires."""
+    """A known failure that will be fixed. It is treated as a defect of its platforms until it expires."""
 
     platforms: list[str] = Field(min_length=1)
-    """Platforms on which it shows; its case must fail on each."""
+    """The platforms on which it shows. Its case must fail on each."""
     owner: str = Field(min_length=1)
     """The person or team that repairs it."""
     expires: str
-    """Expiry date, YYYY-MM-DD, compared with the date of the commit."""
+    """The expiry date, YYYY-MM-DD, which is compared with the date of the commit."""
     case: str
-    """A stored case that must fail; a path from the file's folder."""
+    """The path, from the file's folder, of a stored case that must fail."""
 
 
 class Xfails(Model):
@@ -41,7 +41,7 @@ class Xfails(Model):
 
 
 def with_xfails(library: Library, file: Path) -> Library:
-    """Return *library* with the entries of *file* among the defects of their platforms.
+    """Return *library* with the entries of *file* added to the defects of their platforms.
 
     SpecError lists entries with unknown names, and entries that expired before the checked-out commit.
     UnsupportedError if *file* is not in a git repository; the last commit provides the date.
@@ -63,7 +63,10 @@ def read_xfails(file: Path) -> Xfails:
 
 
 def commit_date(folder: Path) -> str:
-    """Return the day of the commit that is checked out at *folder*, YYYY-MM-DD: the same for every run of a commit."""
+    """Return the day, YYYY-MM-DD, of the commit that is checked out at *folder*.
+
+    Expiry is decided by it and not by today's date, so that all runs of a commit agree.
+    """
     command = ["git", "-C", str(folder), "log", "-1", "--format=%cs"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603
@@ -86,6 +89,7 @@ def _problems(found: Xfails, library: Library, folder: Path, today: str) -> Iter
         place = ("xfails", index, "expires")
         if not is_day(entry.expires):
             yield Finding(place, f"must be a day, got {entry.expires!r}. Write it as 2027-01-31.")
+        # both are YYYY-MM-DD, whose order as texts is that of days
         elif entry.expires < today:
             yield Finding(
                 place, f"{entry.id!r} expired on {entry.expires}, {entry.owner} owns it. Mend it or extend it."

@@ -1,1 +1,1 @@
-"""Tests the declarations of a spec or platform file: keys that nothing reads, declarations that no case reaches."""
+"""Tests the declarations of a spec or platform file: finds keys that nothing reads and declarations without a case."""

@@ -29,20 +29,20 @@ from quantizer.core.wording import shown_path
 from quantizer.ops import REGISTRY
 
 FIRST = ("add", "conv2d", "mul", "sigmoid", "layer_norm", "pad")
-"""The operators that represent their families; other families are represented by the first operator by name."""
+"""Operators that represent their families. Other families are represented by the first operator in order of names."""
 CHECKS = ("parameters", "arithmetic", "accuracy")
 CASES = 3
-"""The number of an operator's cases under the platform's first scheme, and under its last."""
+"""The number of an operator's cases under the platform's first scheme, and again under its last."""
 OF_TABLES = ("monotone", "piecewise_monotone")
 """Error models of functions of one input."""
 OPERATORS_NAMED = ("fixed_outputs", "fixed_ranges", "full_range_outputs", "padded_tiles", "stages")
-"""Keys of a platform that hold rules of single operators."""
+"""Keys of a platform file that hold rules for single operators."""
 
 
 def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterator[str]:
-    """Yield, for each platform, one line for each operator whose built-in functions fail there.
+    """Yield one line for each platform and operator whose built-in functions fail there.
 
-    specs: folders and files beside the shipped ones, where the platforms are declared.
+    *specs*: folders and files that declare the platforms, in addition to the shipped ones.
     """
     session = open_session(Options(root=Path.cwd(), specs=tuple(specs)))
     for name in platforms:
@@ -55,16 +55,14 @@ def platform_problems(platforms: Iterable[str], specs: Sequence[Path]) -> Iterat
 
 
 def _operators(session: Session, platform: Platform) -> list[str]:
-    """Return the operators to try: one of each family and error model, and those with their own rule or function.
-
-    If the functions of a platform are tried, these are the operators for which that platform has functions.
-    """
+    """Return the operators to try: one for each family and error model, and those with their own rule or function."""
     found: dict[object, str] = {}
     specs = session.library.specs
     computed = specs.keys() & {entry.op for entry in REGISTRY.all()}
     for op in (*(op for op in FIRST if op in computed), *sorted(computed)):
         found.setdefault((specs[op].quantization.family, specs[op].error_model.kind), op)
     named = {op for key in OPERATORS_NAMED for op in getattr(platform, key)}
+    # places[1:]: the platform whose functions a copy uses
     lent = {entry.op for entry in REGISTRY.all() if entry.platform in platform.places[1:]}
     return [*dict.fromkeys((*found.values(), *sorted((named | lent) & computed)))]
 
@@ -76,6 +74,7 @@ def _targets(session: Session, platform: str, spec: Spec) -> list[Target]:
 def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
     spec = session.library.specs.get(op)
     targets = [] if spec is None else _targets(session, platform, spec)
+    # the first and the last scheme, which may be the same
     for target in {t.id: t for t in (*targets[:1], *targets[-1:])}.values():
         found = _first(session, target)
         if found is not None:
@@ -83,7 +82,7 @@ def _of_operator(session: Session, platform: str, op: str) -> Iterator[str]:
 
 
 def _of_unread_requantizations(session: Session, platform: Platform) -> Iterator[str]:
-    """Yield a line for each family that `requantize` names and whose operators have no sum under generic functions."""
+    """Yield a line for each family that `requantize` names although generic functions requantize none of its sums."""
     for family in sorted(platform.requantize.keys() - {"default"}):
         specs = [spec for spec in session.library.specs.values() if spec.quantization.family == family]
         targets = [target for spec in specs for target in _targets(session, platform.platform, spec)[:1]]
@@ -94,7 +93,7 @@ def _of_unread_requantizations(session: Session, platform: Platform) -> Iterator
 
 
 def _reads_a_table(session: Session, target: Target) -> bool:
-    """Return whether the generic functions of an operator look codes up, and multiply nothing."""
+    """Return whether the generic functions of an operator look codes up and multiply nothing."""
     places = target.platform.places
     entries = [REGISTRY.built_in(target.spec.op, kind, places) for kind in ("quantize", "quantized")]
     if target.spec.error_model.kind not in OF_TABLES or any(entry is None or entry.platform for entry in entries):
@@ -120,14 +119,14 @@ def _first(session: Session, target: Target) -> str | None:
 
 
 def _changed(session: Session, platform: Platform) -> str:
-    """Return the settings in which a copy differs from the platform whose functions it has; empty if in none."""
+    """Return the settings in which a copy differs from the platform whose functions it uses, as text; may be empty."""
     home = session.library.platforms.get(platform.functions or "")
     keys = [] if home is None or home is platform else [*changed(platform, home)]
     return f". It has the functions of {platform.functions}, and changes {', '.join(keys)}" if keys else ""
 
 
 def _of_left_out_defects(session: Session, platform: Platform) -> Iterator[str]:
-    """Yield a line for each defect of the original whose stored case shows it on a copy that does not declare it."""
+    """Yield a line for each defect of the original that a copy shows in its stored case but does not declare."""
     lender, room = platform.functions, room_of(platform.functions or "")
     if lender is None or room is None or lender not in session.library.platforms:
         return
@@ -145,7 +144,7 @@ def _of_left_out_defects(session: Session, platform: Platform) -> Iterator[str]:
 def _shown(session: Session, case: Case, defect: Defect) -> str | None:
     """Return the check of *defect* that fails in its stored *case* on a copy; None if the copy has no such case.
 
-    The case may be of an operator that the copy leaves out: it stands for all operators of the defect.
+    The case may be of an operator that the copy leaves out, because it represents all operators of the defect.
     """
     try:
         trial = Trial(target_of(session.library, case, defect.case), case, session.engine)
@@ -156,7 +155,7 @@ def _shown(session: Session, case: Case, defect: Defect) -> str | None:
 
 
 def _unregistered(target: Target) -> str:
-    """Return advice if the room has an oracle for the operator but no function that computes it; else nothing."""
+    """Return advice if the room has an oracle for the operator but no function that computes it; empty otherwise."""
     op, family, places = target.spec.op, target.spec.quantization.family, target.platform.places
     own = REGISTRY.built_in(op, "quantized", places)
     if oracle_of(family, places) is None or (own is not None and own.platform in places):
@@ -166,7 +165,7 @@ def _unregistered(target: Target) -> str:
 
 
 def _left_out(session: Session, target: Target, verdict: Verdict) -> str:
-    """Return which defects of the original a copy lacks that may explain the failure."""
+    """Return the defects of the original that a copy does not declare and that may explain the failure."""
     lender = target.platform.functions
     if lender is None or lender not in session.library.platforms:
         return ""
@@ -181,10 +180,7 @@ def _left_out(session: Session, target: Target, verdict: Verdict) -> str:
 
 
 def _said(verdict: Verdict) -> str:
-    """Return the headline of a failing verdict, with its worst element.
-
-    The operands, the result and the allowed interval.
-    """
+    """Return the headline of a failing verdict, with its worst element: place, result and allowed interval."""
     head, worst = headline(verdict).splitlines()[0], verdict.worst
     if worst is None:
         return head

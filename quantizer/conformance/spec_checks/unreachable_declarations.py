@@ -32,7 +32,7 @@ from quantizer.numerics.bitwise import bitwise_equal
 from quantizer.tiling.windows import tileable_axes
 
 Problem = tuple[Location, str]
-"""A place in the spec and the problem there."""
+"""A location in the spec, and the problem there."""
 
 PROBES = 16
 
@@ -59,12 +59,12 @@ def outlines(targets: Sequence[Target]) -> Iterator[tuple[Target, Case]]:
 
 
 class _Open:
-    """Parts of a spec that no case has reached so far: bins, classes of tiles, and every `when`."""
+    """The declarations of a spec that no case has reached so far: bins, classes of tiles, and every `when`."""
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self.entries = {entry for entry in wanted_coverage(spec) if not entry.startswith("data=")}
-        """Whether a directed data set hits its aim is another question: a set that misses is a gap in the record."""
+        """Coverage entries without data sets, since a set that misses its aim is a gap, not a mistake in the spec."""
         self._relations = {index: item.when for index, item in enumerate(spec.properties) if item.when is not None}
         rules = {} if isinstance(spec.tiling, NoTiling) else spec.tiling
         self._named = frozenset(rules)
@@ -86,11 +86,12 @@ class _Open:
         if self._axes:
             legal = set(tileable_axes(spec, case.shapes, case.attrs))
             self._axes -= legal
+            # "*" is the rule of all axes that no other rule names
             if legal - self._named:
                 self._axes.discard("*")
 
     def idle_conditions(self) -> Iterator[Problem]:
-        """Yield every `when` that holds in no case, so that its consequence is never judged."""
+        """Yield every `when` that holds in no case, so that what depends on it is never judged."""
         for index in self._relations:
             yield ("properties", index, "when"), "holds in no generated case: the relation is never judged. Correct it."
         for axis in {} if isinstance(self._spec.tiling, NoTiling) else self._spec.tiling:
@@ -99,7 +100,7 @@ class _Open:
 
 
 def _unreached(spec: Spec, targets: Sequence[Target], missing: Iterable[str]) -> Iterator[Problem]:
-    """Yield every bin and class of tiles in *missing* (no row reaches it) that a case for it alone does not reach."""
+    """Yield every bin and class of tiles in *missing* that even a case drawn for it alone does not reach."""
     found = [entry for entry in sorted(missing) if not _reaches_alone(targets, entry)]
     for name, value in (entry.split("=", 1) for entry in found):
         if name in domains_of(spec):
@@ -125,6 +126,7 @@ def _idle_names(spec: Spec) -> Iterator[Problem]:
 def _idle_excludes(spec: Spec, library: Library) -> Iterator[Problem]:
     """Yield every exclude without which the same schemes and platforms would apply."""
     for index in range(len(spec.excludes)):
+        # each is left out in turn, since two excludes may leave out the same
         others = [item for place, item in enumerate(spec.excludes) if place != index]
         without = spec.model_copy(update={"excludes": others})
         platforms = library.platforms.values()
@@ -133,7 +135,7 @@ def _idle_excludes(spec: Spec, library: Library) -> Iterator[Problem]:
 
 
 def _idle_attributes(spec: Spec, target: Target) -> Iterator[Problem]:
-    """Yield attributes without effect: on shapes, domains, tiles, axes or values."""
+    """Yield attributes that affect neither shapes, domains, tiles, axes nor values."""
     decisive = _decisive_names(spec)
     for name, domain in spec.attrs.items():
         if name not in decisive and not _changes_values(target, name, domain):
@@ -159,7 +161,7 @@ def _decisive_names(spec: Spec) -> set[str]:
 
 
 def _changes_values(target: Target, name: str, domain: Domain) -> bool:
-    """Return whether another value of an attribute changes the reference in some generated case, over all data sets."""
+    """Return whether another value of an attribute changes the reference in some generated case of any data set."""
     spec = target.spec
     for probe in range(PROBES):
         row = {"data": spec.data[probe % len(spec.data)]}

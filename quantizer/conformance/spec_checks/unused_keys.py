@@ -1,4 +1,4 @@
-"""Finds keys of a spec that nothing reads: accesses are recorded while its cases are judged."""
+"""Finds keys of a spec that nothing reads, by recording accesses while its cases are judged."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from quantizer.core.spec import Spec
 from quantizer.core.yaml_source import Location
 
 WORDS = frozenset({"summary", "names", "default", "oracle"})
-"""Optional keys that no case reads: texts for people, and keys for graphs and for the judges of other systems."""
+"""Optional keys that no case needs to read: texts for people, and keys for graphs and for other judges."""
 
 FIRST = 24
-"""The number of rows that are judged before the outlines of all rows are read."""
+"""The number of rows that are judged before the outlines of all rows are built."""
 
 
 @contextmanager
 def recorded() -> Iterator[set[tuple[int, str]]]:
-    """Run a block and collect (id of a model, key) for every key that it reads of any model; not to be nested."""
+    """Run a block and collect (id of a model, key) for every key that is read of any model. It must not be nested."""
     found: set[tuple[int, str]] = set()
 
     def read(model: Model, name: str) -> Any:
@@ -41,6 +41,7 @@ def recorded() -> Iterator[set[tuple[int, str]]]:
             found.add((id(model), name))
         return object.__getattribute__(model, name)
 
+    # every access of a model's field comes through this method, also from compiled expressions
     setattr(Model, "__getattribute__", read)  # noqa: B010 - a model has no such method but while it is recorded
     try:
         yield found
@@ -49,7 +50,7 @@ def recorded() -> Iterator[set[tuple[int, str]]]:
 
 
 def given_keys(value: object, location: Location = ()) -> Iterator[tuple[Location, tuple[int, str]]]:
-    """Yield the optional keys that are written in a model, outer ones first. Required keys are left to the schema."""
+    """Yield the optional keys that are written in a model, outer keys first. The schema checks required keys."""
     if isinstance(value, Model):
         for name, field in type(value).model_fields.items():
             if name in value.model_fields_set:
@@ -73,14 +74,15 @@ def unread_keys(session: Session, path: Path) -> list[Location]:
             waiting = {place: read for place, read in waiting.items() if read not in found}
             if not waiting:
                 break
+    # an unread key explains the keys below it
     return [place for place in waiting if not any(place[:size] in waiting for size in range(len(place)))]
 
 
 def _uses(session: Session, spec: Spec) -> Iterator[None]:
-    """Use *spec* as the gate does, a step at a time; the cases that read the most keys come first.
+    """Use *spec* as the gate does, step by step, beginning with the cases that read the most keys.
 
     A few rows are judged. Outlines of all rows then read the bins, at a tenth of the cost. All other explicit cases are
-    judged only if a key is still unread, so the result is that of all cases.
+    judged only if a key is still unread, so that the result is that of all cases.
     """
     targets = session.all_targets(spec)
     for example in spec.examples:

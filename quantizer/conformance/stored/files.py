@@ -1,4 +1,4 @@
-"""The files of stored cases: goldens, one per line, and replay files."""
+"""Reads and writes files of stored cases: goldens, one per line, and replay files."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class _ReplayModel(Model):
     text: str = ""
     """The text of the failure."""
     tensors: dict[str, dict[str, Any]] = {}
-    """Values of the run, for a reader only: a replay computes them again."""
+    """The values of the run, for a reader only. A replay computes them again."""
 
 
 @dataclass(frozen=True)
 class Golden:
-    """A case with its expected codes, the engine that computed them, and the reason of their last change."""
+    """A case with its expected codes, the engine that computed them, and the reason for their last change."""
 
     case: Case
     codes: tuple[int, ...]
     engine: str
     reason: str
     history: tuple[Change, ...] = ()
-    """The changes of each update, the oldest first."""
+    """The changes in each update, the oldest first."""
 
     def to_line(self) -> str:
-        """Return the golden as one line of JSON, as the file of an operator's goldens stores it."""
+        """Return the golden as one line of JSON, as an operator's file of goldens stores it."""
         content = {"case": self.case.to_dict(), "codes": list(self.codes), "engine": self.engine, "reason": self.reason}
         if self.history:
             content["history"] = [change.to_dict() for change in self.history]
@@ -93,7 +93,11 @@ def read_replay(path: Path) -> Replay:
 
 
 def _with_case(raw: object, where: str) -> object:
-    """Return *raw*; CaseError if its case is of a later version: what surrounds it may have other keys, too."""
+    """Return *raw*; CaseError if its case is of a later version.
+
+    The version is checked first, because a later version may also have other keys around the case, whose error would
+    mislead.
+    """
     if isinstance(raw, dict):
         refuse_later(raw.get("case"), VERSION, where)
     return raw
@@ -113,7 +117,7 @@ def target_id(case: Case) -> str:
 
 
 def keep(replay: Replay, folder: Path, reason: str) -> Path:
-    """Write *replay* into the stored regressions with the reason, and return its path."""
+    """Write *replay* with the reason into the stored regressions, and return the path."""
     case = replay.case
     path = folder / f"{target_id(case)}-{case.digest}.json"
     content = {

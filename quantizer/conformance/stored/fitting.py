@@ -1,4 +1,4 @@
-"""Whether a stored case still fits its operator's spec, and the target that it has."""
+"""Checks whether a stored case still fits its operator's spec, and finds its target."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def target_of(library: Library, case: Case, where: str) -> Target:
             raise CaseError(f"scheme {case.scheme!r}: {case.op} {'needs' if spec.has_weights else 'has no'} weights.")
         check_case(spec, case)
     except QuantizerError as err:
+        # of any kind: a user sees which file no longer fits
         raise CaseError(f"{where}: {err}") from None
     return target
 
@@ -51,6 +52,7 @@ def check_case(spec: Spec, case: Case) -> None:
         if math.prod(shape) > MAX_ELEMENTS:
             raise CaseError(f"tensor {name!r}: shape {list(shape)} has more than {MAX_ELEMENTS} elements.")
     for name in [*case.shapes, *(n for n in spec.outputs if spec.quantization.outputs.get(n) is None)]:
+        # a missing range is replaced by one that fails the comparison below
         low, high = case.ranges.get(name, (1.0, 0.0))
         if not -FLOAT32_MAX <= low <= high <= FLOAT32_MAX:
             raise CaseError(

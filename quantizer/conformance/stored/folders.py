@@ -1,4 +1,4 @@
-"""Folders of stored cases: the run's own and, for shipped operators, those of the platforms' rooms."""
+"""The folders of stored cases: the run's own and, for shipped operators, those of the platforms' rooms."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ class Stores:
 
     @cached_property
     def _rooms(self) -> tuple[Room, ...]:
-        """The rooms whose stored cases count.
-
-        They are resolved once, because a collection needs them some eighty times per spec.
-        """
+        """The rooms whose stored cases count; cached, because collection needs them some eighty times per spec."""
         root = self.options.root.resolve()
+        # with another folder of cases, a user keeps stored cases apart from ours
         usual = self.options.cases.resolve() == root / "cases"
         return rooms() if usual and self.spec.resolve().is_relative_to(root) else ()
 
@@ -45,7 +43,7 @@ class Stores:
         return [path for folder in self.folders if is_file(path := folder / GOLDEN / self._golden)]
 
     def golden(self, platform: str) -> Path:
-        """Return the file of a golden on *platform*: the room's, if the room has its own goldens.
+        """Return the file for a golden on *platform*, which is the room's if the room has its own goldens.
 
         First goldens are never written into a room that is installed elsewhere, such as a shipped one.
         """
@@ -66,7 +64,7 @@ class Stores:
         return sorted(found, key=lambda path: path.name)
 
     def defect(self, platform: str, case: str) -> Path:
-        """Return the file of the stored *case* that shows a defect of *platform*."""
+        """Return the file of the stored *case* for a defect of *platform*."""
         room = room_of(platform)
         if room is not None and room in self._rooms and is_folder((room.cases / case).parent):
             return room.cases / case

@@ -1,4 +1,4 @@
-"""Difference between an old and a new golden, for review and for the history in the golden's line."""
+"""The difference between an old and a new golden, for review and for the history in the golden's line."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class ChangeModel(Model):
 
 @dataclass(frozen=True)
 class Change:
-    """The changes of one update; None if the case itself was replaced, or if there is nothing to compare."""
+    """The changes in one update. A field is None if the case itself was replaced, or if there is nothing to compare."""
 
     reason: str
     changed: int | None = None
-    """Elements whose codes differ."""
+    """The number of elements whose codes differ."""
     lsb: int | None = None
-    """The largest difference of two codes."""
+    """The largest difference between two codes."""
     sqnr_before: Decibel = None
     """SQNR of the old codes against the reference, in dB, dequantized with today's output scale."""
     sqnr_after: Decibel = None
@@ -60,6 +60,7 @@ def change_of(trial: Trial, before: Sequence[int], reason: str) -> Change:
     if len(before) != now.size:
         return Change(reason)
     old = np.array(before, dtype=np.int64)
+    # in int64, because differences of unsigned codes would wrap
     apart = np.abs(now.astype(np.int64) - old)
     pair = (_sqnr(trial, old), _sqnr(trial, now)) if trial.spec.outputs["y"].kind == "value" else (None, None)
     return Change(reason, int(np.count_nonzero(apart)), int(apart.max(initial=0)), *pair)

@@ -1,4 +1,4 @@
-"""Updates goldens: refused if another check fails; shows what changed; writes all files or none."""
+"""Updates goldens: rejects codes that another check fails, shows what changed, and writes all files or none."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ ATTEMPTS = 64
 def new_golden(target: Target, engine: Engine, reason: str) -> Golden:
     """Return a golden of *target*: the first generated case of at most 256 codes that all checks pass.
 
-    CaseError if a check fails: a golden never stores codes that another check refuses.
+    CaseError if a check fails, because a golden never stores codes that another check rejects.
     """
     for attempt in range(ATTEMPTS):
         case = build_case(target, HashChoices(key(attempt, "golden", target.id), {"data": "random"}))
+        # one output says little, and more than MAX_CODES make the file hard to review
         small = 1 < np.prod(infer_shapes(target.spec, case.shapes, case.attrs)["y"]) <= MAX_CODES
         if small and Trial(target, case, engine).unsupported is None:
             return refreshed(target, engine, case, reason)
@@ -65,12 +66,9 @@ def update_goldens(
 ) -> list[str]:
     """Write the goldens of *targets* again: all of them, or none if one fails.
 
-    Goldens of other targets are kept if they still apply.
-
-    CaseError for an engine of a later release of a platform's system.
-
-    Each is written where goldens of its platform belong. Returns one line for each changed golden, and how many are new
-    or unused.
+    Goldens of other targets are kept if they still apply. Each is written where goldens of its platform belong. Returns
+    one line for each changed golden, and how many are new or unused. CaseError if the engine is of a later release than
+    the one whose settings the platform's file gives first.
     """
     known = {target.id for target in everything}
     chosen = {t.id: t for t in targets if engine.supports(t.spec, t.scheme, t.platform) is None}
@@ -102,13 +100,14 @@ def update_goldens(
         said.append(f"{stores.op}.jsonl: {len(chosen)} new")
     for target in chosen.values():
         put(new_golden(target, engine, reason))
+    # sorted, so that the same goldens give the same file
     lines = {path: sorted(golden.to_line() for golden in goldens) for path, goldens in made.items()}
     replace_files({path: "".join(f"{line}\n" for line in found) for path, found in lines.items()})
     return said
 
 
 def _updated(target: Target, engine: Engine, golden: Golden, reason: str) -> Golden:
-    """Return *golden*, with the current codes if they differ, and with a new case if its own is not legal."""
+    """Return *golden*: unchanged, with the current codes if they differ, or with a new case if its own is illegal."""
     if _is_legal(target, golden.case):
         return refreshed(target, engine, golden.case, reason, golden)
     return replace(new_golden(target, engine, reason), history=(*golden.history, Change(reason)))

@@ -22,13 +22,13 @@ SUSPECT = (
     "The kernel may be wrong: look at the operator's other items first. If they are green and the change is meant, "
     "store the new codes."
 )
-"""What comes before the command that would make a wrong kernel's codes the golden ones."""
+"""The warning before the command that stores new codes, since it would also store those of a wrong kernel."""
 
 
 def golden_problems(
     targets: Sequence[Target], everything: Sequence[Target], engine: Engine, stores: Stores, step: str
 ) -> Findings:
-    """Return the problems of an operator's goldens: missing, stale, unused, different; each with the next step."""
+    """Return the problems of an operator's goldens: missing, stale, unused or different. Each names the next step."""
     found, shown = Findings(), stores.options.shown
     files = stores.goldens()
     if targets and not files:
@@ -56,7 +56,7 @@ def golden_problems(
 
 
 def compare(found: Findings, target: Target, engine: Engine, golden: Golden, step: str) -> None:
-    """Record one golden: its codes compared, or the reason why the engine does not run its case."""
+    """Record one golden: the comparison of its codes, or the reason why the engine does not run its case."""
     try:
         check_case(target.spec, golden.case)
     except QuantizerError as err:
@@ -75,7 +75,10 @@ def compare(found: Findings, target: Target, engine: Engine, golden: Golden, ste
 
 
 def _is_of_an_earlier_release(trial: Trial, wanted: Array) -> bool:
-    """Return whether codes differ from a golden because the engine's release does: as the built-in functions differ."""
+    """Return whether codes differ from a golden only because the engine is of a later release.
+
+    The built-in functions compute that release's settings, so their codes must then differ in the same way.
+    """
     if not trial.target.platform.is_later or np.array_equal(trial.got.ravel(), wanted):
         return False
     return matches_builtin(trial, "engine")
@@ -86,6 +89,7 @@ def _differences(trial: Trial, got: Array, wanted: Array) -> list[str]:
     if got.size != wanted.size:
         return [f"{name}: the golden has {wanted.size} codes, the engine gives {got.size}."]
     wrong = np.flatnonzero(got.ravel() != wanted)
+    # a real engine may have a declared defect where the golden has the platform's codes
     if not wrong.size or (trial.engine.version and known_defect(trial, "engine") is not None):
         return []
     index = tuple(int(i) for i in np.unravel_index(int(wrong[0]), got.shape))

@@ -18,14 +18,14 @@ STORED = Readable("a stored case", 1 << 20, CaseError)
 
 
 def has_regressions(options: Options, library: Library, op: str) -> bool:
-    """Return whether any defect is stored for *op* that the function under test may have to show.
+    """Return whether *op* has a stored regression, or a defect that the function under test may have to show.
 
-    Which defects these are is known only when the function is loaded.
-
-    Every stored case belongs to one operator. If a defect is declared for every operator, the case names its operator.
+    Which defects it must show is known only after the function is loaded. Every stored case belongs to one operator,
+    which the case names even if its defect is declared for all operators.
     """
     stores = Stores(options, op, library.paths[op])
     for path in stores.regressions():
+        # OP-SCHEME-PLATFORM-DIGEST.json: the name tells what is selected, without reading the file
         words = path.stem.removeprefix(f"{op}-").split("-")
         if options.real is None or len(words) != 3 or options.selects(words[0], words[1]):
             return True
@@ -33,7 +33,7 @@ def has_regressions(options: Options, library: Library, op: str) -> bool:
 
 
 def _declared(stores: Stores, library: Library) -> Iterator[Path]:
-    """Yield the stored cases of defects and of known failures that an item of the operator may owe."""
+    """Yield the stored cases of defects and of known failures that an item of the operator may have to show."""
     options, op = stores.options, stores.op
     if options.xfails is not None:
         known = [entry for entry in read_xfails(options.xfails).xfails if entry.concerns(op)]
@@ -49,10 +49,11 @@ def _declared(stores: Stores, library: Library) -> Iterator[Path]:
 
 
 def _is_of(path: Path, op: str) -> bool:
-    """Return whether a stored case is of *op*, or is missing or unreadable; its item then reports that."""
+    """Return whether a stored case is of *op*, or missing or unreadable, which the item then reports."""
     if not is_file(path):
         return True
     try:
+        # a search in the text, because collection must not wait for reading and checking hundreds of cases
         return re.search(rf'"op": ?"{re.escape(op)}"', STORED.text_of(path)) is not None
     except CaseError:
         return True

@@ -1,1 +1,1 @@
-"""Test vectors: cases with their right codes, in files that are used without Python."""
+"""Test vectors: cases with their allowed codes, in files that can be used without Python."""

@@ -1,4 +1,4 @@
-"""Compares two bundles of vectors. Cases are matched by their recipe, not by their names."""
+"""Compares two bundles of vectors. Cases are matched by their recipes, not by their names."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Kind = Literal["added", "removed", "stricter", "looser", "other"]
 
 @dataclass(frozen=True)
 class Difference:
-    """A case that differs between the two bundles."""
+    """A case that differs between two bundles."""
 
     kind: Kind
-    """stricter: a right code is wrong now; looser: only the reverse; other: operands or provided numbers differ."""
+    """stricter: an allowed code no longer is; looser: only the reverse; other: operands or provided numbers differ."""
     name: str
-    """Id of the case in the new bundle; for a removed case, in the old one."""
+    """The case's id in the new bundle, or in the old bundle if it was removed."""
     text: str
 
     def __str__(self) -> str:
@@ -51,6 +51,7 @@ def _between(old: Bundle, before: VectorCase, new: Bundle, after: VectorCase) ->
     """Return how a case changed; None if it did not."""
     if _operands(before) != _operands(after) or before.output != after.output:
         return "other", "operands or formats changed, and with them the allowed codes"
+    # open cases have a reason instead of intervals
     if before.allowed is None or after.allowed is None:
         if before.allowed is after.allowed:
             return None
@@ -58,9 +59,11 @@ def _between(old: Bundle, before: VectorCase, new: Bundle, after: VectorCase) ->
             return "looser", f"it was judged and is open now: {after.open}"
         return "stricter", f"it was open and is judged now; before: {before.open}"
     low, high = (old.array(end).astype(np.int64) for end in (before.allowed.low, before.allowed.high))
+    # int64: codes of the output's type would wrap in differences
     least, most = (new.array(end).astype(np.int64) for end in (after.allowed.low, after.allowed.high))
     narrower = (least > low) | (most < high)
     wider = (least < low) | (most > high)
+    # stricter in one element is stricter, whatever the others are
     if narrower.any():
         index = tuple(int(i) for i in np.argwhere(narrower)[0])
         said = f"[{low[index]}, {high[index]}] became [{least[index]}, {most[index]}]"

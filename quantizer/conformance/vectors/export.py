@@ -1,4 +1,4 @@
-"""Cases of a target as vectors: drawn from a seed, numbers lowered to the form `npz`, and the right codes."""
+"""Writes cases of a target as vectors: drawn from a seed, lowered to the form `npz`, with their allowed codes."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.forms import npz
 
 DATA = ("ties", "random")
-"""The data sets of the cases, in turn: `ties` shows rounding; codes of the whole range show everything else."""
+"""The data sets of the cases, in turn. `ties` shows rounding; codes of the whole range show everything else."""
 ATTEMPTS = 8
-"""The number of cases drawn for each requested case, because some repeat and some do not run."""
+"""The most cases drawn for each requested case, because some repeat and some do not run."""
 
 
 @dataclass
 class Files:
-    """The files of a bundle, bounded: CaseError if they would be larger than *most* bytes together."""
+    """The files of a bundle, which together have at most *most* bytes."""
 
     most: int
     contents: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
 
     def add(self, name: str, content: bytes) -> None:
-        """Add the content of file *name*; CaseError if the bundle grows beyond its budget."""
+        """Add file *name* with its content; CaseError if the bundle then exceeds its budget."""
         self.size += len(content)
         if self.size > self.most:
             raise CaseError(
@@ -71,6 +71,7 @@ class Files:
         kind = str(values.dtype)
         if kind not in get_args(ArrayType):
             raise CaseError(f"{name}: elements of type {kind} have no place in a bundle.")
+        # the least significant byte first on every machine
         content = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).tobytes()
         self.add(name, content)
         return ArrayFile(file=name, sha256=digest(content), dtype=kind, shape=[*values.shape])  # type: ignore[arg-type]
@@ -82,11 +83,10 @@ def digest(content: bytes) -> str:
 
 
 def bundle(targets: list[Target], cases: int, seed: int, most: int, forms: Sequence[str] = ()) -> dict[str, bytes]:
-    """Return a bundle's files by path, the digests last: *cases* cases per target, at most *most* bytes.
+    """Return a bundle's files by path, the digests last, with *cases* cases per target and at most *most* bytes.
 
-    forms: those in which each case is written as a model, too.
-
-    CaseError if they are larger, or where no case of a target runs.
+    *forms*: the forms in which each case is also written as a model. CaseError if the files are larger, or if no case
+    of a target runs.
     """
     files, found = Files(most), []
     for target in targets:
@@ -109,7 +109,7 @@ def bundle(targets: list[Target], cases: int, seed: int, most: int, forms: Seque
 
 
 def _digests(contents: Mapping[str, bytes]) -> bytes:
-    """Return a line for each file, as `sha256sum` writes it. The index is last: so a list that is cut short shows."""
+    """Return a line for each file, as `sha256sum` writes it; the index comes last, so that a cut list is noticed."""
     names = [*(name for name in contents if name != INDEX), INDEX]
     return "".join(f"{digest(contents[name])}  {name}\n" for name in names).encode()
 
@@ -139,7 +139,7 @@ def _runs(target: Target, case: Case) -> Trial | None:
 
 
 def _vector(name: str, trial: Trial, files: Files, forms: Sequence[str] = ()) -> VectorCase:
-    """Return one case; its arrays are added to *files*."""
+    """Return one case, and add its arrays to *files*."""
     job = npz.lower(trial.call, trial.codes, trial.parameters, trial.variant).job
     model: dict[str, Any] = json.loads(job.model)
     folder = f"cases/{name}"
@@ -171,7 +171,7 @@ def _vector(name: str, trial: Trial, files: Files, forms: Sequence[str] = ()) ->
 
 
 def _model(form: str, folder: str, trial: Trial, files: Files) -> VectorModel:
-    """Return the case as a model; its file and what it is fed are added to *files*."""
+    """Return the case as a model, and add its file and its feeds to *files*."""
     try:
         made, (shape, axes) = lowered(trial, form)
     except RefusedError as err:

@@ -1,7 +1,7 @@
-"""index.txt: the manifest as lines of words and numbers, for readers without JSON.
+"""Writes index.txt: the manifest as lines of words and numbers, for readers without JSON.
 
-`quantizer-vectors 1 CASES`, then for each case its lines from `case` to `end`. docs/vectors.md names the words of each
-line.
+It has the line `quantizer-vectors 1 CASES`, then for each case its lines from `case` to `end`. docs/vectors.md names
+the words of each line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quantizer.core.vectors import VERSION, VectorCase, VectorGrid
 
 
 def index_text(cases: Sequence[VectorCase]) -> str:
-    """Return the index; CaseError if an attribute is a text of several words."""
+    """Return the index; CaseError if a word of it would be empty or contain spaces."""
     lines = [f"quantizer-vectors {VERSION} {len(cases)}"]
     for case in cases:
         lines += [" ".join(map(_word, line)) for line in _lines(case)]
@@ -25,6 +25,7 @@ def _lines(vector: VectorCase) -> Iterator[Sequence[object]]:
     yield "case", vector.id, case.op, case.scheme, case.platform, case.activation
     for name, value in case.attrs.items():
         values = value if isinstance(value, list) else [value]
+        # counts come before lists, so that a reader needs no other separator than spaces
         yield "attribute", name, len(values), *values
     for operand in vector.operands:
         array = operand.values
@@ -69,7 +70,7 @@ def _shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _grid(grid: VectorGrid | None) -> tuple[object, ...]:
-    """Return smallest and largest code, axis (-1: none), how many scales, the scales, the zero points."""
+    """Return the smallest and largest code, the axis (-1: none), the number of scales, the scales, the zero points."""
     if grid is None:
         return 0, 0, -1, 0
     axis = -1 if grid.axis is None else grid.axis

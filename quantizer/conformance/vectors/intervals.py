@@ -1,4 +1,4 @@
-"""The allowed interval of each output element, for a function that shows only its output codes."""
+"""Computes the allowed interval of each output element, for a function that shows only its output codes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,9 @@ class Intervals:
 def intervals(trial: Trial) -> Intervals | str:
     """Return the interval that check `arithmetic` allows for each output element, or the reason why there is none.
 
-    The package's own codes are judged with hidden stages, like a function that returns only codes. A bundle states
-    the right codes before any kernel runs. So an interval that depends on the judged codes does not count,
-    for example if a hidden number is inferred from them. A case whose own codes do not pass has no interval
-    either.
+    The package's own codes are judged with hidden stages, like those of a function that returns only codes. A bundle
+    states the allowed codes before any kernel runs, so an interval that depends on the judged codes does not count, for
+    example if a hidden number is inferred from them. A case whose own codes do not pass has no interval either.
     """
     codes = trial.outcome.codes
     verdict, found = _judged(trial, codes)
@@ -47,6 +46,7 @@ def intervals(trial: Trial) -> Intervals | str:
         return verdict.reason or f"arithmetic is {verdict.status} on the platform's own codes"
     if found is None:
         return "check arithmetic derives no interval for the case"
+    # the same interval for right and for wrong codes: it does not depend on them
     for others in _wrong(trial, codes):
         _, other = _judged(trial, others)
         if other is None or not all(map(np.array_equal, found, other)):
@@ -68,6 +68,6 @@ def _judged(trial: Trial, codes: Tensor) -> tuple[Verdict, tuple[Array, Array] |
 
 
 def _wrong(trial: Trial, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return codes that are off by one everywhere, and codes that are all the smallest."""
+    """Return codes that are off by one everywhere, and codes that are all the smallest code."""
     least, most = trial.output.qmin, trial.output.qmax
     return torch.where(codes < most, codes + 1, codes - 1), torch.full_like(codes, least)

@@ -1,4 +1,4 @@
-"""Judge a bundle's results: each code in its interval. A missing result fails; an open case never passes."""
+"""Judges results of a bundle: each code must lie in its interval. A missing result fails; an open case never passes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Judged:
 def judge(bundle: Bundle, results: Path, form: str = "") -> Iterator[Judged]:
     """Yield the verdict on each case, in the order of the bundle; CaseError if *results* is not a folder.
 
-    form: of the models whose outputs the results are. A case that the form does not hold is open.
+    *form*: the form of the models whose outputs are judged; empty for the operator's own. A case that the form does not
+    hold is open.
     """
     if not is_folder(results):
         raise CaseError(
@@ -73,6 +74,7 @@ def _judged(bundle: Bundle, vector: VectorCase, path: Path, form: str) -> Judged
     if len(content) != wanted:
         said = f"{path.name} has {len(content)} bytes, {wanted} are needed: {output.dtype} of shape {output.shape}"
         return Judged(vector, "fail", said, elements, max(low.size, 1), width)
+    # in int64, because codes of unsigned types would wrap in the comparison's differences
     raw = np.frombuffer(content, kind).astype(np.int64)
     got = transposed(raw, model.shape, model.axes, low.shape) if model else raw.reshape(low.shape)
     outside = (got < low) | (got > high)
@@ -85,7 +87,7 @@ def _judged(bundle: Bundle, vector: VectorCase, path: Path, form: str) -> Judged
 
 
 def _worst(got: Array, low: Array, high: Array, failed: int) -> str:
-    """Return the element that is the furthest from its interval, the first of several."""
+    """Return a text about the element that is furthest from its interval, the first of several."""
     away = np.maximum(low - got, got - high)
     index = place_of_largest(away)
     said = f"element {list(index)}: got {got[index]}, allowed [{low[index]}, {high[index]}]"
@@ -93,7 +95,8 @@ def _worst(got: Array, low: Array, high: Array, failed: int) -> str:
 
 
 def records(found: Iterable[Judged]) -> list[Record]:
-    """Return a record for each operator, scheme and platform: only the check `arithmetic` ran."""
+    """Return a record for each operator, scheme and platform, with the check `arithmetic` only."""
+    # groupby joins neighbours only
     ordered = sorted(found, key=lambda one: _target(one.vector))
     return [_record(target, [*own]) for target, own in itertools.groupby(ordered, key=lambda one: _target(one.vector))]
 

@@ -1,4 +1,4 @@
-"""The model of a case in a form, for a bundle: a file that a system reads, what it is fed, and how its output lies."""
+"""Models of cases for a bundle: the file that a system reads, its feeds, and the layout of its output."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from quantizer.core.wording import suggestion
 from quantizer.runtime.engines.lowering import Lowered, load_lowering
 
 OWN = "npz"
-"""The form whose numbers every bundle has anyway."""
+"""The form whose numbers every bundle contains anyway."""
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
-"""Shape of a model's output, and the order of its axes in the operator's."""
+"""The shape of a model's output, and the permutation of its axes that gives the operator's order."""
 
 
 def check_forms(asked: Sequence[str]) -> None:
@@ -47,10 +47,10 @@ def _variant(form: str, platform: str) -> str:
 
 
 def layout(made: Lowered, shape: Sequence[int]) -> Layout:
-    """Return how the model's output lies: transposed by the axes and then reshaped it is the operator's.
+    """Return the layout of the model's output: transposed by the axes and then reshaped, it is the operator's output.
 
-    Numbered elements go through the conversion that results of engines go through. RefusedError if they do not come
-    out in the order of any layout that is known.
+    Numbered elements go through the same conversion as results of engines. RefusedError if they come out in the order
+    of no known layout.
     """
     for file, axes in _layouts(tuple(shape)):
         numbered = np.arange(math.prod(file)).reshape(file)
@@ -61,7 +61,10 @@ def layout(made: Lowered, shape: Sequence[int]) -> Layout:
 
 
 def _layouts(shape: tuple[int, ...]) -> Iterator[Layout]:
-    """Yield the operator's own order; one axis moved to the end; either with an axis of one element more or less."""
+    """Yield the operator's own order, and each order with one axis moved to the end.
+
+    Both occur also with one axis of size 1 more or less.
+    """
     one_less = [shape[:axis] + shape[axis + 1 :] for axis, size in enumerate(shape) if size == 1]
     one_more = [(*shape[:axis], 1, *shape[axis:]) for axis in range(len(shape) + 1)]
     for sizes in (shape, *one_less, *one_more):
@@ -75,7 +78,7 @@ def _layouts(shape: tuple[int, ...]) -> Iterator[Layout]:
 
 
 def _converted(made: Lowered, numbered: Array) -> Array | None:
-    """Return the operator's result of a model's output; None where it has another shape than this one."""
+    """Return the operator's result from a model's output; None if the conversion needs another shape."""
     try:
         return np.asarray(made.result((numbered,)))
     except (ValueError, IndexError):
@@ -83,12 +86,12 @@ def _converted(made: Lowered, numbered: Array) -> Array | None:
 
 
 def transposed(values: Array, shape: Sequence[int], axes: Sequence[int], wanted: Sequence[int]) -> Array:
-    """Return a model's output in the operator's own order."""
+    """Return a model's output in the operator's order and shape."""
     return values.reshape(shape).transpose(axes).reshape(wanted)
 
 
 def is_layout(shape: Sequence[int], axes: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Return whether a layout is one of an output of shape *wanted*."""
+    """Return whether a layout suits an output of shape *wanted*: the same axes, apart from those of size 1."""
     return sorted(axes) == [*range(len(shape))] and [n for axis in axes if (n := shape[axis]) != 1] == [
         *itertools.filterfalse(lambda n: n == 1, wanted)
     ]

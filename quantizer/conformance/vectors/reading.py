@@ -1,4 +1,4 @@
-"""Reads a bundle: a folder or a zip; all sizes are bounded, and every file is checked against its digest."""
+"""Reads a bundle from a folder or a zip. All sizes are bounded, and every array is checked against its digest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARCHIVE = Readable("a bundle of vectors", 1 << 32, CaseError, "Name a bundle fro
 
 @dataclass(frozen=True)
 class Bundle:
-    """An open bundle of vectors; its arrays are read, and compared with their digests, one at a time."""
+    """An open bundle of vectors. Arrays are read one at a time and compared with their digests."""
 
     where: str
     manifest: Manifest
@@ -37,6 +37,7 @@ class Bundle:
     def array(self, file: ArrayFile) -> Array:
         """Return one array; CaseError if its size or its digest differs from the manifest."""
         place, kind = f"{self.where}: {file.file}", np.dtype(file.dtype).newbyteorder("<")
+        # before anything is read: the manifest comes from outside
         if (count := math.prod(file.shape)) > MAX_ELEMENTS:
             raise CaseError(f"{place}: {count} elements: at most {MAX_ELEMENTS}.")
         size = count * kind.itemsize
@@ -48,7 +49,7 @@ class Bundle:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Bundle]:
-    """Open the bundle at *path*; CaseError for one that cannot be read or whose manifest is wrong."""
+    """Open the bundle at *path*; CaseError if it cannot be read or if its manifest is wrong."""
     where = shown_path(path)
     if is_folder(path):
 

@@ -1,6 +1,6 @@
 """Quantization modes, parameters and conversions under Compass's names and in its convention.
 
-`code = round(scale * value - zerop)`, `value = (code + zerop) / scale`; ties to even everywhere.
+`code = round(scale * value - zerop)` and `value = (code + zerop) / scale`, with ties to even everywhere.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def get_linear_quant_params_from_tensor(
 ) -> tuple[Tensor, Tensor, int, int, Dtype]:
     """Return (scale, zerop, qmin, qmax, dtype) for the calibrated range of *x*, in float32.
 
-    Numbers are 0-d per tensor; per channel there is one for each slice along the key axis. A range below 2**-23 gives
-    scale 1.
+    *scale* and *zerop* are 0-d per tensor, and have an entry for each slice along the key axis per channel. A range
+    below 2**-23 gives scale 1.
     """
     if QuantMode.is_per_block(quant_mode):
         raise PluginError(f"{x.name}: {quant_mode}: a scale per block has no parameters here. Use per channel.")
@@ -126,6 +126,7 @@ def get_linear_quant_params_from_tensor(
         low, high = (-largest if is_signed else torch.zeros_like(largest)), largest
     width = (high - low).float()
     codes = torch.full_like(width, float(qmax - qmin))
+    # divided by `codes` itself where the range is empty: scale 1
     scale = codes / torch.where((width < FLOAT32_EPSILON) | width.isnan(), codes, width)
     limit = (1 << (bits - 1)) - 1
     zerop = torch.zeros_like(scale) if symmetric else ((scale * low.float()).round() - qmin).clamp(-limit, limit)
@@ -133,7 +134,7 @@ def get_linear_quant_params_from_tensor(
 
 
 def _range_of(x: PyTensor, per_channel: bool) -> tuple[Tensor, Tensor]:
-    """Return the smallest and largest values as float64, 0-d or one for each slice along the key axis."""
+    """Return the smallest and largest values as float64: 0-d, or an entry for each slice along the key axis."""
     low, high = (x.min_key_axis, x.max_key_axis) if per_channel else (x.min, x.max)
     if low is None or high is None:
         raise PluginError(
@@ -187,8 +188,8 @@ def get_scale_approximation_params(
 ) -> tuple[Any, Dtype, Any, Dtype]:
     """Return (multiplier, its format, shift, its format) with `scale ~ multiplier * 2**-shift`; ints for a 0-d number.
 
-    limit: the shift is at most mult_bits. force_shift_positive: a negative shift becomes 0, and the multiplier the
-    largest.
+    *limit*: the shift is at most mult_bits. *force_shift_positive*: a negative shift becomes 0, with the largest
+    multiplier.
     """
     ratio = torch.as_tensor(fp32_scale_value, dtype=torch.float32)
     bits = int(mult_bits)
@@ -216,7 +217,7 @@ def lookup_lut_powerof2(
 ) -> Tensor:
     """Return the entries of a table of 2**n at codes of *lut_in_bits*, the low bits interpolated down; int64.
 
-    The last entry also serves as the one after it. is_float: entries and interpolation are real numbers.
+    The last entry is also used as the one after it. *is_float*: entries and interpolation are real numbers.
     """
     bits = lut.numel().bit_length() - 1
     if lut.numel() != 1 << bits:
@@ -254,9 +255,11 @@ def _along(numbers: Any, values: Tensor, axis: int | None) -> Tensor:
 
 
 def _clamped(codes: Tensor, low: Any, high: Any, like: Tensor) -> Tensor:
+    # NaN has no code; a float kept in an integer type would be undefined
     held = codes.nan_to_num(nan=0.0).clamp(float(low), float(high))
     if like.is_floating_point():
         return held.to(like.dtype)
     least, most = torch.iinfo(like.dtype).min, torch.iinfo(like.dtype).max
+    # bounds outside the operand's integer type: its values would wrap, so float32 is returned
     fits = least <= float(low) and float(high) <= most and not math.isinf(float(high))
     return held.to(like.dtype) if fits else held.float()

@@ -65,6 +65,7 @@ _TORCH: dict[Dtype, torch.dtype] = {
 """Compass format -> the torch type that holds its values. Unsigned formats use the next larger type, because torch
 lacks arithmetic on unsigned types."""
 _OF_TORCH = {
+    # reversed, so that of several formats in one torch type the first one wins: int8 is INT8, not ALIGNED_INT4
     **{kind: dtype for dtype, kind in reversed(_TORCH.items())},
     torch.int32: Dtype.INT32,
     torch.int64: Dtype.INT64,
@@ -114,12 +115,12 @@ def dtype2str(dtype: Dtype) -> str:
 
 
 def dtype2bits(dtype: Dtype) -> int:
-    """Return how many bits a value takes; BOOL 8, as IR stores it."""
+    """Return the number of bits of a value; 8 for BOOL, as IR stores it."""
     return 8 if dtype is Dtype.BOOL else ours(dtype).bits
 
 
 def dtype2bytes(dtype: Dtype) -> int:
-    """Return how many bytes a value takes in the .bin file."""
+    """Return the number of bytes of a value in the .bin file."""
     return int(np.dtype(ours(dtype).storage).itemsize)
 
 
@@ -192,7 +193,7 @@ def bits2range(bits: int, is_signed: bool) -> tuple[int, int]:
 
 
 def dtype2range(dtype: Dtype) -> tuple[float, float]:
-    """Return the smallest and the largest value of *dtype*. For a float format its bits decide, as in Compass."""
+    """Return the smallest and the largest value of *dtype*; for a float format those of its bits, as in Compass."""
     return bits2range(dtype2bits(dtype), is_signed(dtype))
 
 

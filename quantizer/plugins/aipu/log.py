@@ -21,6 +21,7 @@ def _say(level: int, message: object, options: dict[str, Any]) -> None:
         if (level, text) in _SEEN:
             return
         _SEEN.add((level, text))
+    # as an argument, so that a % in the text formats nothing
     LOGGER.log(level, "%s", text)
 
 

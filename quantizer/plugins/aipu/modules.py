@@ -93,6 +93,7 @@ def _made(name: str, exports: Mapping[str, Any]) -> ModuleType:
     module = types.ModuleType(name, "Answered by quantizer.plugins.aipu.")
     module.__dict__.update(exports)
     module.__dict__["__all__"] = list(exports)
+    # a module with a path is a package, so that its submodules can be imported
     module.__path__ = []
     return module
 
@@ -155,9 +156,11 @@ def refuse_real() -> None:
 @contextmanager
 def answering() -> Iterator[None]:
     """Serve imports of AIPUBuilder in the block. Afterwards finder and modules are removed."""
+    # nested: the outer block removes finder and modules
     if _FINDER in sys.meta_path:
         yield
         return
+    # first, so that no other finder is asked for these names
     sys.meta_path.insert(0, _FINDER)
     try:
         yield

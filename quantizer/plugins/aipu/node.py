@@ -19,7 +19,7 @@ class Fields(dict[str, Any]):
 
 
 class PyGraph:
-    """Facts of the surrounding graph that a layer may read."""
+    """The facts about the surrounding graph that a layer may read."""
 
     def __init__(self, name: str, taken: set[str], batch_size: int) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class PyGraph:
 
 
 class PyNode:
-    """One layer: input and output tensors, constants, IR parameters, attributes of this run, and private tensors."""
+    """One layer: its inputs and outputs, constants, IR parameters, attributes of this run, and placeholders."""
 
     def __init__(self, name: str, type: OpTypeValue) -> None:  # noqa: A002 - as in Compass
         self.name = name
@@ -73,15 +73,15 @@ class PyNode:
         return bool(self.attrs.get("force_shift_positive", False))
 
     def get_param(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:
-        """Return an IR parameter; one that is missing and not optional is fatal."""
+        """Return an IR parameter. It is fatal if it is missing and not optional."""
         return self._get(self.params, "param", key, default_value, optional=optional)
 
     def get_attrs(self, key: str, *, optional: bool = False, default_value: Any = None) -> Any:
-        """Return an attribute of this run; one that is missing and not optional is fatal."""
+        """Return an attribute of this run. It is fatal if it is missing and not optional."""
         return self._get(self.attrs, "attribute", key, default_value, optional=optional)
 
     def get_constant(self, key: str) -> PyTensor:
-        """Return a constant; one that is missing is fatal."""
+        """Return a constant. It is fatal if it is missing."""
         found: PyTensor = self._get(self.constants, "constant", key, None, optional=False)
         return found
 

@@ -1,4 +1,4 @@
-"""Layer types of Compass IR, as attributes of one object that plugins may add to."""
+"""The layer types of Compass IR, as attributes of an object to which plugins may add."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ class OpTypes:
         self.__dict__.update({name: OpTypeValue(f"OpType.{name}") for name in names.split()})
 
     def __getattr__(self, name: str) -> OpTypeValue:
+        # copy and inspect ask for such names and expect a plain AttributeError
         if name.startswith("__"):
             raise AttributeError(name)
         raise UnknownOpTypeError(

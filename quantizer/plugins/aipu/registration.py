@@ -1,4 +1,4 @@
-"""Registrations of a plugin file, collected while it loads."""
+"""Collects the registrations of a plugin file while it loads."""
 
 from __future__ import annotations
 
@@ -63,12 +63,13 @@ class Contributions:
     classes: list[ClassPlugin] = field(default_factory=list)
 
 
+# a stack, because a plugin file may import another plugin
 _OPEN: list[Contributions] = []
 
 
 @contextmanager
 def collecting() -> Iterator[Contributions]:
-    """Collect the registrations of the block. If it raises, all of them, including layer types, are removed."""
+    """Collect the registrations of the block. If it raises, none of them remain, layer types included."""
     known, found = known_optypes(), Contributions()
     _OPEN.append(found)
     try:
@@ -87,7 +88,7 @@ def _collector(what: str) -> Contributions:
 
 
 def op_register(optypes: Any, version: Any = "1.0", *_: Any) -> Callable[[F], F]:
-    """Register the decorated `forward(self, *args)`: the float forward, and with self.quantized the integer one."""
+    """Register the decorated `forward(self, *args)`: the float forward, or the integer one if self.quantized."""
     return _layer_function("op_register", "forward", optypes, version)
 
 
@@ -123,7 +124,7 @@ def register_plugin(type: PluginType, version: Any = "1.0") -> Callable[[C], C]:
 
 
 class OptBaseMetric:
-    """Base of metrics: __call__ once a batch, reset before and compute after an epoch, report for the text."""
+    """Base class of metrics: reset begins an epoch, __call__ takes each batch, compute ends it, report gives a text."""
 
     def __init__(self, *args: str) -> None:
         """*args*: texts from the cfg file, as in `TopKMetric(5)`."""

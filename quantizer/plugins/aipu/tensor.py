@@ -1,4 +1,4 @@
-"""The tensor that an operator plugin sees: values and Compass's quantization fields."""
+"""The tensor that an operator plugin sees: values, and Compass's quantization fields."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ _FIELDS: dict[str, Any] = {
     "need_deleted": False,
     "assigned_device": "cpu",
 }
-"""Field -> its initial value. Any other name is an AttributeError, because a misspelt field would have no effect."""
+"""Field -> its initial value. Any other name raises AttributeError, because a misspelt field would have no effect."""
 
 
 class PyTensor:
-    """A named tensor: `betensor` holds values or codes, the fields say what codes mean.
+    """A named tensor: `betensor` holds values or codes, and the fields say what codes mean.
 
-    Compass's convention: `code = round(scale * value - zerop)`, so scale is codes per unit and zerop is the negated
-    zero point. `scale`, `zerop`, `min` and `max` always read as flat tensors; None means undecided.
+    In Compass's convention, `code = round(scale * value - zerop)`, so scale is codes per unit, and zerop is the negated
+    zero point. `scale`, `zerop`, `min` and `max` are always read as flat tensors; None means undecided.
     """
 
     __slots__ = (*_FIELDS, "attrs", "betensor", "name")
@@ -113,6 +113,7 @@ class PyTensor:
         """*content*: a TensorShape (zeros), a numpy array, a torch tensor, numbers, or None."""
         for field, value in _FIELDS.items():
             if not field.startswith("_"):
+                # `_scale` and the like are set by their properties below, which make tensors of them
                 object.__setattr__(self, field, value)
         self.name = str(name)
         self.attrs = {}
@@ -200,13 +201,13 @@ class PyTensor:
         return self.key_axis is not None
 
     def is_qinvariant(self) -> bool:
-        """Return whether the codes are the values: marked so, scale 1, zero point 0."""
+        """Return whether the codes are the values: they are marked so, and have scale 1 and zero point 0."""
         if self._scale is None or self._zerop is None:
             return False
         return bool(self.qinvariant) and bool((self._scale == 1).all() and (self._zerop == 0).all())
 
     def set_qinvariant(self, qinvariant: bool | None = None) -> None:
-        """Mark the codes as values; without an argument, only if scale is 1 and zero point 0."""
+        """Mark the codes as values or not; without an argument, as values if the scale is 1 and the zero point 0."""
         if qinvariant is not None:
             self.qinvariant = qinvariant
         elif self._scale is not None and self._zerop is not None:
