@@ -78,7 +78,11 @@ class Trial(RealCase):
         if absent := lacking(self.spec, self.tensors, found):
             raise GraphError(f"it provided nothing for {', '.join(absent)}. Provide the parameters of every tensor.")
         # kept, so that `damaged` can tell whether a forward wrote into them
-        self._provided = copies(provided_tensors(found))
+        if self._ran_built_in:
+            self._untouched = found.copied()
+            self._provided = provided_tensors(self._untouched)
+        else:
+            self._provided = copies(provided_tensors(found))
         return found
 
     def provide(self, parameters: Parameters) -> None:
