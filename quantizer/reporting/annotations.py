@@ -36,6 +36,7 @@ def annotate(
         if is_failing(record):
             groups[(*place(record, facts), _check(record))].append(record)
     order = sorted(groups, key=lambda key: (-len(groups[key]), key[0], key[1], check_order(key[2])))
+    # the last annotation counts those that are left out
     shown = order if len(order) <= limit else order[: limit - 1]
     commands = [_of_group(key, groups[key], facts, prefix) for key in shown]
     if left := [record for key in order[len(shown) :] for record in groups[key]]:
@@ -93,6 +94,7 @@ def error_command(message: str, *, title: str, **properties: str | int) -> str:
 
 
 def _data(text: str) -> str:
+    # % first, because the other escapes contain it
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -23,7 +23,7 @@ ATOL = 1e-8
 EPSILON = 1e-7
 """The number that is added to the divisor of the euclidean similarity."""
 ORDERS = (1, 2)
-"""How far above and below the requested order is tried: for 3, from 5 down to 2."""
+"""Orders below (exclusive) and above the requested one that are tried: for 3, from 5 down to 3."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ def compare_pair(name: str, target: Array, reference: Array, tolerances: Toleran
 def as_compared(values: Array) -> Array:
     """Return *values* as npz_compare converts them: int8 and int32 unchanged, uint16 as bfloat16, others as float32."""
     if values.dtype == np.uint16:
+        # bfloat16 is the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)
     kept = values.dtype in (np.dtype(np.int8), np.dtype(np.int32))
     with np.errstate(over="ignore"):
@@ -145,11 +146,13 @@ def likeness(target: Array, reference: Array, tolerances: Tolerances, *, int8: b
         return Likeness("NOT_EQUAL")
     below, above = ORDERS
     for order in range(tolerances.close_order + above, tolerances.close_order - below, -1):
+        # the strictest order that holds
         if np.allclose(target, reference, rtol=10.0**-order, atol=ATOL, equal_nan=True):
             if order >= tolerances.close_order:
                 return Likeness("CLOSE", order)
             break
     a, b = (
+        # as npz_compare replaces them; arrays with such values fail before
         np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=1e4, neginf=-1e4).ravel()
         for values in (target, reference)
     )
@@ -178,6 +181,7 @@ def signal_to_noise(a: Array, b: Array) -> float:
 
 def _real(values: Array) -> Array:
     return (
+        # Python integers: int64 could wrap, and float64 would round
         values.astype(object) if values.dtype.itemsize == 8 and values.dtype.kind in "iu" else values.astype(np.float64)
     )
 
@@ -223,5 +227,6 @@ def enclosure_radius(target: Array, size: Array, step: float, dtype: np.dtype[An
     """
     lost: Array = np.zeros(size.shape)
     if dtype.kind == "f":
+        # half a unit in the last place of each of the two numbers
         lost = (np.spacing(np.abs(target).astype(dtype)) + np.spacing(size.astype(dtype))).astype(np.float64) / 2
     return np.asarray(step / 2 + lost)

@@ -36,6 +36,7 @@ def since(rows: Iterable[tuple[str, str, Figures]]) -> dict[str, Since]:
         before, first = "", ""
         for _, name, figures in runs:
             if not figures.failed:
+                # a run that passed ends an earlier series of failures
                 before, first = name, ""
             elif not first:
                 first = name

@@ -22,6 +22,7 @@ def histogram(ratios: Sequence[float]) -> Markup:
     for place, count in enumerate(counts):
         if count:
             height = max(round(_HEIGHT * count / tallest), 2)
+            # the bar of ratios above 1 stands apart from the others
             x = f"{step * (place + (1 if place == BINS else 0)):g}"
             bar = f"M{x} {_HEIGHT}v-{height}h{step - 1:g}v{height}"
             path, beyond = (path, bar) if place == BINS else (path + bar, beyond)
@@ -37,6 +38,7 @@ def scatter(points: Sequence[tuple[int, float]]) -> Markup:
     for bits, decibel in points:
         x = 8 + (_WIDTH - 16) * (min(max(bits, 4), 16) - 4) / 12
         y = _HEIGHT - 4 - (_HEIGHT - 8) * min(max(decibel, 0.0), 120.0) / 120
+        # a line of length 0 draws a dot; equal points are drawn once
         places.add(f"M{x:.4g} {y:.3g}h0")
     dots = f'<path class="dots" d="{"".join(sorted(places))}"/>'
     axis = f'<line x1="0" y1="{_HEIGHT - 1}" x2="{_WIDTH}" y2="{_HEIGHT - 1}"/>'
@@ -59,6 +61,7 @@ def sparkline(values: Sequence[float | None]) -> Markup:
         path.append(f"{pen}{place * step:.1f} {_HEIGHT / 2 - 2 - (_HEIGHT / 2 - 4) * share:.1f}")
         pen = "L"
     line = f'<path d="{"".join(path)}"/>'
+    # a path of one point draws nothing
     if len(known) == 1:
         line = f'<circle cx="{_WIDTH / 2}" cy="{_HEIGHT / 4}" r="2"/>'
     return _svg("oldest to newest", _WIDTH, _HEIGHT // 2, line)

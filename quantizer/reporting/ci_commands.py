@@ -140,6 +140,7 @@ def _merge(args: argparse.Namespace) -> int:
         write_timings(args.output, whole.seconds)
         if (machine := merged(args.shards)) is not None:
             write_machine(args.output, machine)
+        # run.json comes last: until it is there, no reader accepts the folder
         write_run(args.output, whole.records, summary_of(whole.records), whole.facts)
     finally:
         folder.release()

@@ -1,4 +1,4 @@
-"""`quantizer report`: one run with its coverage; two runs side by side, and whether the second may pass."""
+"""`quantizer report`: shows a run with its coverage, compares two runs, and tells whether the second may pass."""
 
 from __future__ import annotations
 
@@ -159,6 +159,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"error: {_one_line(err)}\n")
         return BAD_INPUT
     finally:
+        # a caller that runs several commands gets its garbage collector back
         if collects:
             gc.enable()
 
@@ -208,6 +209,7 @@ def _html(args: argparse.Namespace) -> int:
     from quantizer.reporting.store import read_kills, run_files
 
     runs = [file for run in (args.candidate, args.baseline) if run for file in run_files(run)]
+    # the page must not replace a file from which it is made
     check_apart([*runs, *filter(None, (args.history, args.faults))], [args.output])
     records, facts = read_either(args.candidate)
     base = read_either(args.baseline)[0] if args.baseline else None
@@ -235,6 +237,7 @@ def _html(args: argparse.Namespace) -> int:
 
 
 def _width() -> int:
+    # a pipe has no width, and a narrow table cannot be read
     return max(shutil.get_terminal_size((100, 24)).columns, 80)
 
 

@@ -81,6 +81,7 @@ def lacking(folder: Path, records: Sequence[Record], facts: Facts) -> Iterator[s
     if RECORDS not in facts.digests:
         yield f"{FACTS} names no digest of {RECORDS}."
     for name, digest in facts.digests.items():
+        # a name with a folder in it could point outside the run
         if Path(name).name == name and is_file(folder / name) and _digest(folder / name) != digest:
             yield f"{name} is not the one that {FACTS} was written with."
     if not _is_summed_up(folder / SUMMARY, records, facts):
@@ -111,6 +112,7 @@ def _is_summed_up(file: Path, records: Sequence[Record], facts: Facts) -> bool:
     if not isinstance(said, dict):
         return False
     named = {RENAMED.get(name, name): number for name, number in said.items()}
+    # through JSON, where tuples are lists and keys are texts
     return bool(named == json.loads(json.dumps(summary_of(records))))
 
 

@@ -80,6 +80,7 @@ def compact_table(records: Iterable[Record]) -> Section:
                 gaps[check] += count
         text = ", ".join(f"{check} {gaps[check]:,}" for check in sorted(gaps, key=check_order))
         lines.append((op, *(_passed(found[op].get(name, ())) for name in platforms), text or NOTHING))
+    # operators with gaps, or with schemes that did not pass, come first
     lines.sort(key=lambda line: (line[-1] == NOTHING and not any("/" in cell for cell in line[1:-1]), line[0]))
     columns = (
         Column("op", cut="middle", code=True),
@@ -90,7 +91,7 @@ def compact_table(records: Iterable[Record]) -> Section:
 
 
 def heading(name: str) -> str:
-    """Return a name as it may head a column: names of plugins are not to be trusted with markup."""
+    """Return a name without characters of markup, because names of plugins come from outside."""
     return "".join(c if c.isalnum() or c in "_-." else "?" for c in name)[:40]
 
 
@@ -103,6 +104,7 @@ def _gaps(record: Record) -> dict[str, int]:
 def _by_platform(records: Iterable[Record]) -> dict[str, dict[str, list[Record]]]:
     found: dict[str, dict[str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     cases = [record for record in records if record.kind == CASES]
+    # with several instruction levels, each platform has a column for each level
     several = len({record.isa for record in cases}) > 1
     for record in cases:
         found[record.op][f"{record.platform}-{record.isa}" if several else record.platform].append(record)

@@ -1,4 +1,4 @@
-"""The changes between two runs: failures, errors, coverage, items."""
+"""Compares two runs: failures, errors, coverage and items."""
 
 from __future__ import annotations
 
@@ -153,10 +153,12 @@ def compare(base: Iterable[Record], run: Iterable[Record], *, filtered: bool = F
     gained: list[CoverageChange] = []
     for old, new in changed:
         names = _covered_otherwise(old, new)
+        # changed only in figures, which `_by_size` compares
         if not names and _beside_checks(old) == _beside_checks(new):
             continue
         moves = _moves(new, elsewhere=elsewhere)
         lost += [loss for loss in _losses(old, new, names, elsewhere=moves) if not (filtered and loss.what == "check")]
+        # a gain is a loss in the other direction
         gained += map(_swapped, _losses(new, old, names, elsewhere=moves))
     ill = [pair for pair in both if _stood_ill(pair[0])]
     return Diff(
@@ -204,6 +206,7 @@ def _new_failures(before: Mapping[str, Record], after: Mapping[str, Record]) -> 
             found.append(_item(old, new))
             continue
         known = {name for name, _ in failing_checks(old)}
+        # it failed before, too: only the checks that did not are new
         more = tuple(pair for pair in failing_checks(new) if pair[0] not in known)
         if more:
             found.append(replace(_item(old, new), checks=more, more=True))
@@ -227,6 +230,7 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
     failed in one of the runs can be compared then.
     """
     elsewhere = elsewhere or old.isa != new.isa
+    # a failure ends its item, so that the other checks saw fewer cases
     partial = is_failing(old) or is_failing(new)
     comparable = {name for name, _ in (*failing_checks(old), *failing_checks(new))} if partial else new.checks
     known, checks, item = old.checks, new.checks, new.id
@@ -234,6 +238,7 @@ def _ratios(old: Record, new: Record, *, elsewhere: bool) -> Iterator[RatioChang
         was, now = known.get(name), checks[name]
         if was is None or (was.ratio == now.ratio and name != "accuracy") or name not in comparable:
             continue
+        # float kernels, and the cases that a defect excludes, depend on the processor
         if elsewhere and (name in FIGURES or _moved(old, new, name)):
             continue
         if not ((was.passed or was.failed) and (now.passed or now.failed)):  # `decided`, inline for speed
@@ -271,6 +276,7 @@ def _by_size(pairs: Iterable[tuple[Record, Record]], *, elsewhere: bool) -> tupl
     small, large = np.minimum(before, after), np.maximum(before, after)
     with np.errstate(all="ignore"):
         factors = np.where(small == large, 1.0, np.where((small == 0) | np.isinf(large), np.inf, large / small))
+    # lexsort's last key counts most: factor, then error, then ratio; minus signs put the largest first
     order = np.lexsort((-large, -np.abs(errors), -factors))
     grew = (after > before) | ((small == large) & (errors > 0))
     return tuple(tuple(map(found.__getitem__, order[which[order]].tolist())) for which in (grew, ~grew))
@@ -311,6 +317,7 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
     A failure ends its item. So coverage that a new failure hides comes back when the failure is repaired, and what
     the repaired item leaves open was hidden before.
     """
+    # what else is missing follows from the failure
     if is_failing(new) and not is_failing(old):
         return
     ranks = _RANK[standing(old)], _RANK[standing(new)]
@@ -319,8 +326,10 @@ def _losses(old: Record, new: Record, names: Iterable[str], *, elsewhere: bool) 
     if new.cases < old.cases:
         yield CoverageChange(new.id, "cases", "", old.cases, new.cases)
     sets = tuple(max(record.data_sets, record.cases) for record in (old, new))
+    # as many cases with fewer data sets: stacks became smaller
     if sets[1] < sets[0] and new.cases >= old.cases:
         yield CoverageChange(new.id, "data sets", "", *sets)
+    # verdicts that are missing because cases are missing are not a further loss
     fewer_cases = max(old.cases - new.cases, 0)
     for name in names:
         was = old.checks.get(name, CheckRecord())

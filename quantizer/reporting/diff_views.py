@@ -1,4 +1,4 @@
-"""A diff for people and programs: terminal, markdown, JSON; the same diff gives the same bytes."""
+"""Writes a diff for the terminal, as markdown or as JSON. The same diff gives the same bytes."""
 
 from __future__ import annotations
 
@@ -60,9 +60,11 @@ def as_markdown(diff: Diff, *, max_bytes: int = MAX_BYTES) -> str:
 def as_json(diff: Diff) -> str:
     """Return the diff as one JSON object; an infinite ratio is the string "inf"."""
     ratios = {name: list(map(_plain_ratio, getattr(diff, name))) for name in ("grown", "shrunk")}
+    # without the ratios: there may be a million, and asdict would copy each
     others = asdict(replace(diff, grown=(), shrunk=()))
     plain = _finite(others | ratios) | {"version": VERSION}
     try:
+        # Python's json is fast only without indentation
         return indented(json.dumps(plain, sort_keys=True, allow_nan=False), indent=2) + "\n"
     except DecodeError:  # the text of a failure may hold half of a surrogate pair
         return json.dumps(plain, sort_keys=True, allow_nan=False, indent=2) + "\n"
@@ -145,6 +147,7 @@ def _ratios(title: str, changes: Sequence[RatioChange]) -> Section:
     columns = [_ITEM, _CHECK, *(Column(name, right=True) for name in ("before", "now", "factor"))]
     write = _ratio_row
     if any(change.lsb_before is not None or change.lsb_after is not None for change in changes):
+        # with errors beside ratios, the headings say which figure is which
         columns[2:4] = [Column(name, right=True) for name in ("ratio before", "ratio now")]
         columns += [Column(name, right=True) for name in ("LSB before", "LSB now", "LSB grown")]
         write = _ratio_and_error_row

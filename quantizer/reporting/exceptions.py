@@ -43,6 +43,7 @@ def exceptions(records: Iterable[Record], facts: Facts | None = None, as_of: str
             key[0],
             tuple(sorted(items[key][1])) if key in items else (),
             _days(entry.since, day),
+            # days are texts YYYY-MM-DD, whose order is that of dates
             bool(day and entry.expires and entry.expires < day),
         )
         for key in (*wanted, *unknown)

@@ -42,6 +42,7 @@ def failing_cases(folder: Path | None, records: Sequence[Record], facts: Facts |
         return found
     stored: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(folder.glob("*-????????????.json")):
+        # ITEM-DIGEST.json, with a digest of twelve characters
         stored[file.stem[:-13]].append(file)
     for record in records:
         if failing_checks(record) and (path := _replay_of(record, stored.get(record.id, ()))):

@@ -24,6 +24,7 @@ def ratio_text(ratio: float) -> str:
         return f"{ratio:.1e}"
     if ratio > 99:
         return f"{math.ceil(ratio)}"
+    # in decimals, the digits that are printed: rounding a binary number could cross 1
     side = ROUND_CEILING if ratio > 1 else ROUND_FLOOR
     return str(Decimal(repr(float(ratio))).quantize(_HUNDREDTH, rounding=side))
 
@@ -89,6 +90,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
     All except the first are indented.
     """
+    # spaces that follow no comma, semicolon or colon cannot break while the text is wrapped
     clauses = re.sub(r"(?<![,;:]) ", _UNBROKEN, text)
     lines = textwrap.wrap(clauses, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return [line.replace(_UNBROKEN, " ") for line in lines]

@@ -43,6 +43,7 @@ class RunFolder:
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            # without waiting: a second writer is a mistake, not a queue
             lock = FileLock(self.path / LOCK, timeout=0)
             lock.acquire()
         except Timeout:
@@ -53,6 +54,7 @@ class RunFolder:
         self._lock, self._mark = lock, _identity(self.path / LOCK)
         try:
             sweep(self.path)
+            # kept, so that a session without items can restore the older run
             self._before = SAID.bytes_of(self.path / FACTS) if is_file(self.path / FACTS) else None
             self._invalidate()
         except BaseException:
@@ -80,6 +82,7 @@ class RunFolder:
             if self._journal is None:
                 self._journal = (self.path / RECORDS).open("w", encoding="utf-8", newline="\n")
             self._journal.write(f"{line}\n")
+            # a killed run then leaves the records of its finished items
             self._journal.flush()
         except OSError as err:
             raise _unwritable(self.path / RECORDS, err) from None
@@ -92,6 +95,7 @@ class RunFolder:
 
     def restore(self) -> None:
         """Restore the previous run, because the session turned out to have no conformance item."""
+        # once a record was written, the older run is gone
         if self.claimed and self._journal is None:
             if self._before is None:
                 try:

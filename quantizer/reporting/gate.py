@@ -75,6 +75,7 @@ def _new_failure(change: ItemChange) -> str:
 
 
 def _regressed(change: RatioChange, factor: float) -> bool:
+    # from inside the allowed interval to outside
     crossed = change.before <= 1 < change.after
     return crossed or (change.check in GRADED and change.after > factor * change.before)
 

@@ -1,4 +1,4 @@
-"""The history of runs: one SQLite file, appended by many jobs at once, a row for every operator of a run."""
+"""Stores the history of runs in one SQLite file, a row for each operator of a run. Many jobs may append at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ APPLICATION = 0x716E7472
 """The application id that marks an SQLite file as a history."""
 VERSION = 1
 WAIT = 120.0
-"""How many seconds a job waits for other writers."""
+"""The number of seconds that a job waits for other writers."""
 
 HISTORY = Readable("a history", 1 << 40, CaseError, "It was left as it is; name another.")
 """No size limit, because SQLite reads the file page by page."""
@@ -103,6 +103,7 @@ def append(file: Path, name: str, figures: Mapping[str, Figures]) -> None:
 
 def merge(file: Path, others: Sequence[Path]) -> None:
     """Append the runs of *others*, in order, all or none. Shards of one name become one run."""
+    # all are read before anything is written, so that a damaged file changes nothing
     read = [(other, runs(other)) for other in others]
     with _writing(file) as database:
         for other, names in read:
@@ -111,9 +112,10 @@ def merge(file: Path, others: Sequence[Path]) -> None:
 
 
 def prune(file: Path, keep: int) -> int:
-    """Keep the newest *keep* runs; return how many went."""
+    """Keep the newest *keep* runs; return the number of deleted runs."""
     _exists(file)
     with _writing(file) as database:
+        # SQLite needs a limit before an offset; -1 is none
         old = "SELECT position FROM runs ORDER BY position DESC LIMIT -1 OFFSET ?"
         database.execute(f"DELETE FROM figures WHERE position IN ({old})", (keep,))  # noqa: S608 - a constant
         return database.execute(f"DELETE FROM runs WHERE position IN ({old})", (keep,)).rowcount  # noqa: S608
@@ -159,6 +161,7 @@ def ratios(file: Path, last: int = 100) -> dict[str, list[float | None]]:
 
 
 def _add(database: sqlite3.Connection, name: str, figures: Mapping[str, Figures], file: Path) -> None:
+    # shards of one run share its name and have different operators
     database.execute("INSERT OR IGNORE INTO runs (name) VALUES (?)", (name,))
     ((position,),) = database.execute("SELECT position FROM runs WHERE name = ?", (name,))
     known = {op for (op,) in database.execute("SELECT op FROM figures WHERE position = ?", (position,))}
@@ -210,6 +213,7 @@ def _reading(file: Path) -> Iterator[sqlite3.Connection]:
 @contextmanager
 def _writing(file: Path) -> Iterator[sqlite3.Connection]:
     with _opened(file) as database:
+        # takes the write lock at once, so that another writer waits here and not after it has read
         database.execute("BEGIN IMMEDIATE")
         try:
             if not _checked(database, file):
@@ -229,6 +233,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
             with HISTORY.opened(file, str(file)) as stream:
                 if (head := stream.read(len(_SQLITE))) and head != _SQLITE:
                     raise CaseError(f"{file}: is not a SQLite file. It was left as it is; name another.")
+        # isolation_level=None: transactions begin and end below, never by Python's own rules
         with closing(sqlite3.connect(file, timeout=WAIT, isolation_level=None)) as database:
             yield database
     except (sqlite3.Error, OSError, UnicodeError, OverflowError) as err:
@@ -237,7 +242,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _checked(database: sqlite3.Connection, file: Path) -> bool:
-    """Return whether the file holds a history, False if it is empty; CaseError if damaged or of another program."""
+    """Return True for a history and False for an empty file; CaseError if it is damaged or of another program."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()

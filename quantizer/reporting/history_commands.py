@@ -1,4 +1,4 @@
-"""`quantizer report history`: keep runs in one file, and show how figures move."""
+"""`quantizer report history`: keeps runs in one file, and shows how figures change."""
 
 from __future__ import annotations
 
@@ -114,6 +114,7 @@ def _trend(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(rows, indent=2, allow_nan=False) + "\n")
     elif args.format == "csv":
         text = io.StringIO()
+        # line feeds only, for the same bytes on every system
         writer = csv.DictWriter(text, ["op", "run", *COLUMNS], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

@@ -1,4 +1,4 @@
-"""machine.json: fields that depend on the machine, moved out of the records, and facts about the machine."""
+"""Reads and writes machine.json: figures of the records that depend on the machine, and facts about it."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def machine_of(run: Path) -> Machine | None:
     None if unknown.
     """
     places = [run / MACHINE] if is_folder(run) else [run.with_name(run.stem + SUFFIX), run.with_name(MACHINE)]
+    # a records file in a run's folder has the folder's machine file
     for place in places if is_folder(run) or run.name == "records.jsonl" else places[:1]:
         if is_file(place):
             from quantizer.core.machine import read_machine
@@ -73,6 +74,7 @@ class Pair:
 def paired(base: Path, before: Iterable[Record], run: Path | Machine, after: Iterable[Record]) -> Pair:
     """Return the records of a baseline and of a run, and whether their machines differ."""
     there, here = machine_of(base), machine_of(run) if isinstance(run, Path) else run
+    # an unknown machine may be another one
     if there is None or here is None or there.processor != here.processor:
         return Pair(list(before), list(after), elsewhere=True)
     return Pair(list(_joined(before, there)), list(_joined(after, here)), elsewhere=False)
@@ -95,6 +97,7 @@ def merged(folders: Sequence[Path]) -> Machine | None:
     if not known or len(known) < len(found):
         return None
     names = sorted({machine.processor for machine in known})
+    # several processors have no kernels in common
     kernels = {key: value for machine in known for key, value in machine.kernels.items()} if len(names) == 1 else {}
     figures = {item: figure for machine in known for item, figure in machine.figures.items()}
     return Machine(processor="; ".join(names), kernels=kernels, figures=dict(sorted(figures.items())))

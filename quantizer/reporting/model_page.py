@@ -23,10 +23,12 @@ SHOWN = 12
 def model_lines(findings: ModelFindings) -> list[str]:
     """Return the terminal's text: first difference of the engines, which one is wrong, the most important parts."""
     chosen = [part for part in findings.parts if part.blamed or part is findings.first]
+    # quantizations alone are listed only if there is nothing else
     operators = [part for part in findings.parts if part.op != "QuantizeLinear"]
     worst = sorted(
         operators or findings.parts, key=lambda part: -max((local.ratio for local in part.locals), default=0.0)
     )
+    # a dict, because a part may be both chosen and among the worst
     rows = list({(p.name, p.edge): p for p in (*chosen, *worst)}.values())[: max(SHOWN, len(chosen))]
     headers = [*COLUMNS, *(f"{local.engine}" for local in (rows[0].locals if rows else ()))]
     table = tabulate([row(part) for part in rows], headers=headers, disable_numparse=True)

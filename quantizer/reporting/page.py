@@ -1,4 +1,4 @@
-"""A run as one HTML page: no network, light and dark, complete without a script."""
+"""Writes a run as one HTML page, light or dark, that needs no network and is complete without a script."""
 
 from __future__ import annotations
 
@@ -68,6 +68,7 @@ def render(
     """
     everything = sorted(records, key=lambda record: record.id)
     drawn = failing_cases(failures, everything, facts, run)
+    # all items of a large run would make the page too large for a browser
     whole = sum(record.kind == CASES for record in everything) <= WHOLE
     urgent = None if whole else _urgent(everything, diff)
     operators = operators_of(everything, drawn, trends or {}, kills or {}, urgent)
@@ -95,6 +96,7 @@ def render(
         ops={op.name for op in operators},
         cases={case.item for op in operators for case in op.failing},
     )
+    # names may come from plugins: invisible characters are shown wherever they occur
     return visible(page)
 
 
@@ -166,6 +168,7 @@ def _urgent(records: Iterable[Record], diff: Diff | None) -> set[str]:
     everything = [*records]
     found = [record.id for record in everything if is_failing(record)]
     if diff is not None:
+        # the most important first, because the list is cut at WHOLE
         found += [change.id for change in (*diff.new_failures, *diff.fixed)]
         found += [change.id for change in diff.lost]
         found += [change.id for change in diff.added] + [change.id for change in diff.grown_otherwise[:MOST]]

@@ -68,6 +68,7 @@ def operators_of(
     for record in records:
         by_op[record.op].append(record)
     order = sorted(by_op, key=lambda op: (not any(map(is_failing, by_op[op])), op))
+    # on the page of a large run, only operators with something to see have charts
     charted = [op for op in order if urgent is None or any(record.id in urgent for record in by_op[op])]
     if urgent is not None:
         charted = charted[:MOST]

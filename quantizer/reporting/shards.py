@@ -1,4 +1,4 @@
-"""Shards of a run: which items belong to which shard, and how shards are merged into the same bytes as one run."""
+"""Divides a run into shards, and merges shards into the same bytes as one run."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Shard:
 def read_shard(text: str, where: str) -> Shard:
     """Read `K/N`; UnsupportedError unless 1 <= K <= N <= `MOST`."""
     found = _FORM.fullmatch(text)
+    # an impossible shard, which the next line rejects
     shard = Shard(int(found[1]), int(found[2])) if found else Shard(0, 0)
     if not 1 <= shard.index <= shard.count <= MOST:
         raise UnsupportedError(f"{where}: must be K/N with 1 <= K <= N <= {MOST}, such as 1/3, got {text!r}.")
@@ -92,6 +93,7 @@ def merge(folders: Sequence[Path]) -> Whole:
             "functions": _functions(every),
             "items": sorted(item for facts in every for item in facts.items),
             "left_out": sorted(item for facts in every for item in facts.left_out),
+            # 1 if any shard has a failure; other statuses are not complete runs
             "exit": max(facts.exit for facts in every),
         }
     )

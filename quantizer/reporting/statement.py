@@ -160,6 +160,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
         plugins=_judged(facts),
         files=facts.files,
         tree=facts.tree,
+        # the bytes of the file: `record_lines` gives the same for records in any order
         records_sha256=hashlib.sha256(record_lines(everything).encode()).hexdigest(),
         counts=counts,
         checks=checks,
@@ -175,6 +176,7 @@ def state(records: Iterable[Record], facts: Facts) -> Statement:
 
 def _judged(facts: Facts) -> list[PluginFacts]:
     """Return the plugins with a judged function. The statement claims nothing about other plugins."""
+    # plugins without a judged function
     silent = {one.origin for one in facts.functions} - {
         one.origin for one in facts.functions if one.standing == "judged"
     }
@@ -238,6 +240,7 @@ def _run_gaps(records: Sequence[Record], facts: Facts) -> list[GapStatement]:
     elif not facts.tree.clean:
         said.append("files differ from the commit that is named")
     said += [f"a plugin was judged by a reading, not by the platform's arithmetic: {name}" for name in facts.readings]
+    # the gate's cases follow from hashes and need no seed
     if facts.profile != "gate" and facts.seed is None:
         said.append("the seed of generated cases was not fixed: another run judges other cases")
     found = [GapStatement(what="run", reason=reason) for reason in said]

@@ -24,6 +24,7 @@ def render(statement: Statement, *, max_bytes: int = MAX_BYTES) -> str:
         "",
         *(f"* {printable(line)}" for line in _versions(statement)),
     ]
+    # what the statement does not cover comes first
     sections = [_gaps(statement), _exceptions(statement), _operators(statement), _checks(statement), _files(statement)]
     return visible(capped(head, sections, max_bytes))
 

@@ -64,7 +64,7 @@ def replay_files(directory: Path) -> dict[str, bytes]:
 
 
 def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
-    """Write how long each item took, in seconds, next to the records; comparisons of runs ignore it."""
+    """Write the seconds of each item next to the records. Comparisons of runs ignore them."""
     rows = ({"id": item, "seconds": seconds[item]} for item in sorted(seconds))
     replace_files({directory / TIMINGS: "".join(_json(row) + "\n" for row in rows)}, CaseError)
 
@@ -81,6 +81,7 @@ def read_run(path: Path) -> list[Record]:
         file = path / RECORDS
         if not file.exists():
             raise CaseError(f"{path}: holds no {RECORDS}. Name the directory of a run, or a records file.")
+    # fast, without places; a file with a mistake is read again line by line, to name it
     found = read_plain(RUN.bytes_of(file, str(file)))
     if found is None or len({record.id for record in found}) < len(found):
         return _parse(RUN.lines_of(file, str(file)), str(file))
@@ -106,6 +107,7 @@ def read_timings(directory: Path) -> dict[str, float]:
     for number, line in TIMED.lines_of(file, str(file)):
         row = TIMED.parsed(line, f"{file}:{number}")
         item, seconds = (row.get("id"), row.get("seconds")) if isinstance(row, dict) else (None, None)
+        # a bool is an int in Python
         measured = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds <= LONGEST
         if not isinstance(item, str) or not measured:
             raise CaseError(f"{file}:{number}: holds no timing of an item. Remove the file, or run again.")

@@ -1,4 +1,4 @@
-"""A table of a report: columns that know how to be cut, written for a terminal or as GitHub markdown."""
+"""Tables of reports, with columns that may be cut, written for a terminal or as GitHub markdown."""
 
 from __future__ import annotations
 
@@ -73,6 +73,7 @@ def text_table(section: Section, *, limit: int, width: int, path: str) -> list[s
     """
     shown = [tuple(printable(cell) for cell in row) for row in section.rows[:limit]]
     columns = section.columns
+    # empty columns are left out only if there is no room, so that tables usually have the same columns
     if _natural(columns, shown) > width:
         columns, shown = _filled(columns, shown)
     lines = _plain(columns, _fitted(columns, shown, width)) if shown else []
@@ -100,7 +101,7 @@ def markdown_table(section: Section) -> list[str]:
 
 
 def _padding(columns: Sequence[Column], widths: Sequence[int]) -> Iterator[str]:
-    """Yield how `str.format` pads the cells of each column."""
+    """Yield the format that pads the cells of each column."""
     for column, width in zip(columns, widths, strict=True):
         yield f"{{:{'>' if column.right else '<'}{width}}}"
 
@@ -110,7 +111,9 @@ def code(text: str) -> str:
     text = shortened(printable(text), _LONGEST)
     if not text:
         return ""
+    # a span ends at as many backticks as began it: one more than the longest run inside
     fence = "`" * (1 + max(map(len, re.findall("`+", text)))) if "`" in text else "`"
+    # markdown strips one space at each end, so that an inner backtick does not touch the fence
     space = " " if text[0] in "` " or text[-1] in "` " else ""
     return f"{fence}{space}{text}{space}{fence}".replace("|", "\\|")
 
@@ -148,12 +151,14 @@ def _fitted(columns: Sequence[Column], rows: Sequence[tuple[str, ...]], width: i
     """
     widths = [max(len(column.name), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
     widths = [size if column.cut == "never" else min(size, width) for column, size in zip(columns, widths, strict=True)]
+    # the width with everything cut to the least; if even that is too wide, names stay readable and the row wraps
     least = sum(size if c.cut == "never" else min(size, _NARROWEST) for c, size in zip(columns, widths, strict=True))
     narrowest = _NARROWEST if least + _GAP * (len(widths) - 1) <= width else _READABLE
     while sum(widths) + _GAP * (len(widths) - 1) > width:
         room = [i for i, column in enumerate(columns) if column.cut != "never" and widths[i] > narrowest]
         if not room:
             break
+        # always from the widest, so that all long names lose about equally
         widths[max(room, key=lambda i: widths[i])] -= 1
     return [
         tuple(shortened(cell, widths[i], middle=columns[i].cut == "middle") for i, cell in enumerate(row))
@@ -168,6 +173,7 @@ def capped(headline: Sequence[str], sections: Sequence[Section], max_bytes: int)
     total = _bytes(headline) + sum(_bytes(part.head) + _bytes(part.rows) for part in parts)
     note: list[str] = []
     if total > max_bytes or any(part.left_out for part in parts):
+        # room for a note about every table, before it is known which ones are cut
         total += _bytes(_cut_note([(part.title, len(part.rows) + part.left_out) for part in parts], max_bytes))
         cuts = _cut(parts, total - max_bytes)
         if cuts is None:
@@ -195,6 +201,7 @@ def _fitting(sections: Sequence[Section], max_bytes: int) -> list[Sequence[Row]]
     room, cut = max_bytes, measured
     level = room
     while cut:
+        # tables below an equal share leave their room to the others, until no table is below it
         level = room // len(cut)
         whole = [one for one in cut if one.within(level)]
         if not whole:
@@ -219,6 +226,7 @@ class _Measured:
             row = next(self._rest, None)
             if row is None:
                 return True
+            # a byte per character and ` | ` between cells: never more than the written row
             self.size += sum(min(len(cell), _LONGEST) for cell in row) + 3 * len(row)
             self._rows.append(row)
             self._sizes.append(self.size)
@@ -248,6 +256,7 @@ def _cut(parts: Sequence[_Part], over: int) -> list[tuple[str, int]] | None:
         gone = _bytes([part.rows.pop()])
         size[longest] -= gone
         dropped[longest] += 1
+        # a table without rows loses its head, too
         over -= gone if part.rows else gone + _bytes(part.head)
     return [(part.title, count) for part, count in zip(parts, dropped, strict=True) if count]
 

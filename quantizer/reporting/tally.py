@@ -64,7 +64,7 @@ def worst_ratio(check: CheckRecord) -> float:
 
 
 def decided(check: CheckRecord) -> int:
-    """Return in how many cases the check passed or failed."""
+    """Return the number of cases in which the check passed or failed."""
     return check.passed + check.failed
 
 
@@ -92,6 +92,7 @@ def item_gaps(record: Record) -> tuple[tuple[str, str], ...]:
         reasons = _distinct(check.reasons)
         if check.defects:
             declared = defect_reasons(check)
+            # a declared exception excuses a failure and leaves no gap
             reasons = [reason for reason in reasons if reason not in declared]
         found += [(name, reason) for reason in reasons or ("no reason given",)]
     return (*found, *((COVERAGE, gap) for gap in _distinct(record.gaps)))
@@ -120,6 +121,7 @@ class Row:
 
 
 def _row(record: Record) -> Row:
+    # below every ratio, so that a check with ratio 0 counts
     worst, ratio, mistrusted, failed, vacuous = "", -1.0, 0, 0, 0.0
     for name, check in record.checks.items():  # a single pass, because a large run has a million checks
         mistrusted += check.mistrusted
@@ -207,6 +209,7 @@ def _sums(records: Iterable[Record]) -> dict[str, _Sum]:
             own = found[name]
             own.passed += check.passed
             own.elements += check.elements
+            # most of these counts are 0, and testing is cheaper than adding
             if check.failed:
                 own.failed += check.failed
             if check.mistrusted:
@@ -247,6 +250,7 @@ def totals(records: Iterable[Record]) -> Totals:
     judged: dict[str, int] = defaultdict(int)
     for name, own in sums.items():
         judged[name if name in _ORDER else "other"] += own.verdicts
+    # only checks with vacuous elements: the others would make the share look small
     seen = sum(own.elements for own in sums.values() if own.vacuous)
     return Totals(
         items=_stand(values),
@@ -273,6 +277,7 @@ def check_totals(records: Iterable[Record]) -> dict[str, dict[str, list[int]]]:
             count[0] += check.passed
             count[1] += check.failed
             count[2] += check.inconclusive
+        # an item that runs once may have no check of its own name: its outcome counts
         if record.kind != CASES and record.kind not in record.checks:
             how = standing(record)
             for place, kind in enumerate(("passed", "failed", "skipped")):

@@ -118,6 +118,7 @@ def totals_lines(sums: Totals) -> list[str]:
     facts += [f"{share_text(sums.vacuous)} vacuous"] * bool(sums.vacuous)
     facts += [counted(sums.gaps, "gap")]
     lines = [f"{counted(items, 'item')}: {standings_text(sums.items)}; {', '.join(facts)}"] if items else []
+    # only if some check ran on a sample of the cases
     if any(count < sums.cases for count in sums.judged.values()):
         lines.append(f"cases by check: {', '.join(f'{name} {count:,}' for name, count in sums.judged.items())}")
     others = "; ".join(f"{kind} {standings_text(counts)}" for kind, counts in sums.others.items())

@@ -54,6 +54,7 @@ def _stated(folder: Path) -> dict[str, Mapping[str, object] | None]:
     file = tox
     try:
         if tox.is_file():
+            # a % in another tool's section is not a reference
             parser = configparser.ConfigParser(interpolation=None)
             parser.read_string(PROJECT.text_of(tox, str(tox)), source=str(tox))
             stated[f"{tox}: [{SECTION}]"] = dict(parser[SECTION]) if SECTION in parser else None
@@ -100,6 +101,7 @@ def read_reasons(value: object, where: str) -> frozenset[str]:
 def read_number(value: object, where: str, *, least: float) -> float:
     """Read a finite number of at least *least*; SpecError for anything else."""
     try:
+        # True would be 1
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
     except (ValueError, OverflowError):
         number = math.nan

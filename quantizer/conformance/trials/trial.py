@@ -297,7 +297,7 @@ class Trial(RealCase):
         other = copy.copy(self)
         other.target = dataclasses.replace(self.target, platform=platform)
         # the built-in rule of the other platform has not run
-        other._ran_built_in = False
+        other._ran_built_in, other.verdict_of_whole = False, None
         return other
 
     def qparams(self, name: str) -> QParams:
