@@ -16,6 +16,7 @@ from torch import Tensor
 from quantizer.conformance.generation.fillers import FILLERS, each, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
+from quantizer.conformance.generation.weight_blocks import uneven_blocks
 from quantizer.conformance.grids import decoded
 from quantizer.conformance.model_cases import GIVEN, check_given, values_of
 from quantizer.conformance.target import Target
@@ -134,7 +135,7 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
         filled = {name: _every_code(target, case, name) for name in names}
     else:
         filler = FILLERS[case.data.set]
-        filled = {name: filler(site_of(target, case, name)) for name in names}
+        filled = {name: uneven_blocks(target, case, name, filler(site_of(target, case, name))) for name in names}
     pointing = {name: item for name, item in target.spec.inputs.items() if item.kind == "index" and name in filled}
     return filled | {name: indices(site_of(target, case, name)) for name in pointing}
 
