@@ -6,6 +6,8 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
+from quantizer.conformance.generation.hashing import key
+
 Row = Mapping[str, str]
 
 
@@ -28,10 +30,10 @@ def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[s
         i, a, j, b = queue[cursor]
         row: dict[int, int] = {i: a, j: b}
         for factor in sorted(set(range(count)) - row.keys(), key=lambda f: (-sizes[f], f)):
-            row[factor] = max(
-                range(sizes[factor]),
-                key=lambda value: (_gain(open_pairs, row, factor, value), -((value + len(rows)) % sizes[factor])),
-            )
+            # Among equal gains a turn per row and factor: with one turn for all, a factor would follow the target.
+            turn = key(len(rows), factors[factor][0])
+            gains = [_gain(open_pairs, row, factor, value) for value in range(sizes[factor])]
+            row[factor] = max(range(sizes[factor]), key=lambda v: (gains[v], -((v + turn) % sizes[factor])))
         for left, right in itertools.combinations(sorted(row), 2):
             open_pairs.discard((left, row[left], right, row[right]))
         rows.append(tuple(factors[f][1][row[f]] for f in range(count)))
