@@ -29,7 +29,7 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
     own = HashChoices(key(seed, target.id, "member", str(place)), {})
     chooser = _Member(structure, own)
-    bound, present, first = drawn(spec, structure)
+    bound, present, first = drawn(target, structure)
     sets: list[str] = list(spec.data)
     # neighbouring cases take the data sets in turn
     data = sets[(sets.index(first) + place) % len(sets)]

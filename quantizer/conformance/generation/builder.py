@@ -24,6 +24,7 @@ from quantizer.conformance.generation.ranges import (
 )
 from quantizer.conformance.generation.staged_ties import tied_ranges
 from quantizer.conformance.generation.ties import mean_terms
+from quantizer.conformance.generation.weight_blocks import in_blocks
 from quantizer.conformance.target import Target
 from quantizer.core.case import AxisOrder, Case, DataRecipe, Range, TilePlan
 from quantizer.core.domains import draw_order
@@ -111,8 +112,7 @@ def single_bin_choices(target: Target, entry: str) -> Iterator[HashChoices]:
 
 def build_case(target: Target, chooser: ChoiceSource, change: Change | None = None) -> Case:
     """Return one legal case, its ranges as drawn or as *change* makes them; equal choices give equal cases."""
-    spec = target.spec
-    bound, present, data = drawn(spec, chooser)
+    bound, present, data = drawn(target, chooser)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
     # None without a change, so that `complete` draws the ranges itself
     given = change and {name: changed_range(target, name, data, chooser, bound, change) for name in present}
@@ -122,17 +122,19 @@ def build_case(target: Target, chooser: ChoiceSource, change: Change | None = No
 def outline(target: Target, chooser: HashChoices) -> Case:
     """Return the case without ranges and data, from the same choices: enough for coverage, at a tenth of the cost."""
     spec = target.spec
-    bound, present, data = drawn(spec, chooser)
+    bound, present, data = drawn(target, chooser)
     case = _structure(target, bound, present, DataRecipe(data, 0))
     case = case.but(order=_order(spec, chooser), activation=_activation(target, chooser))
     return case.but(tiles=tile_plan(target, case, chooser))
 
 
-def drawn(spec: Spec, chooser: ChoiceSource) -> tuple[dict[str, Any], list[str], str]:
+def drawn(target: Target, chooser: ChoiceSource) -> tuple[dict[str, Any], list[str], str]:
     """Return dimensions and attributes by name, the operands that are present, and the data set."""
+    spec = target.spec
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
-        bound[name] = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
+        value = draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound)
+        bound[name] = in_blocks(target, name, value, chooser)
     present: list[str] = []
     for name, item in spec.inputs.items():
         # an operand that needs another one is left out together with it: `present` holds the operands decided so far

@@ -6,6 +6,8 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 
+from quantizer.conformance.generation.hashing import key
+
 Row = Mapping[str, str]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from quantizer.conformance.generation.fillers import FILLERS, each, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.ties import near_ties, ties
+from quantizer.conformance.generation.weight_blocks import uneven_blocks
 from quantizer.conformance.grids import decoded
 from quantizer.conformance.model_cases import GIVEN, check_given, values_of
 from quantizer.conformance.target import Target

@@ -80,7 +80,7 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
             biased = Biased(target, case, parameters, name, tensors, sums, axis, elements)
             near = biased.beside_steps(multipliers)
         chosen = [row[key(case.data.seed, name, "step", str(c)) % row.size] for c, row in enumerate(near) if row.size]
-        return _as_bias(parameters, case, name, np.array(chosen) - picked if chosen else np.zeros(picked.shape))
+        return as_bias(parameters, case, name, np.array(chosen) - picked if chosen else np.zeros(picked.shape))
     near = near_sums(parameters, flat.shape[0])
     inner = torch.from_numpy(picked).long()
     own = declared(parameters, near, inner)
@@ -97,10 +97,11 @@ def solved_near_bias(target: Target, case: Case, name: str, tensors: Mapping[str
             rare = sorted(places, key=len)[channel % len(places)]
             codes[channel] = near[channel, rare[key(case.data.seed, name, "place", str(channel)) % rare.size]]
             codes[channel] -= picked[channel]
-    return _as_bias(parameters, case, name, codes)
+    return as_bias(parameters, case, name, codes)
 
 
-def _as_bias(parameters: Parameters, case: Case, name: str, codes: Array) -> Array:
+def as_bias(parameters: Parameters, case: Case, name: str, codes: Array) -> Array:
+    """Return the real values of the bias *name* with these *codes*."""
     scale = parameters.constants[name].params.scale.numpy()
     return np.asarray(codes * scale).reshape(case.shapes[name])
 
@@ -274,10 +275,15 @@ def provided_for(target: Target, case: Case, tensors: Mapping[str, Array]) -> Pa
 
 def exact_sums(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:
     """Return the exact sums without a bias."""
+    found: Array = target.reference(centred_codes(target, tensors, parameters), case).numpy()
+    return found
+
+
+def centred_codes(target: Target, tensors: Mapping[str, Array], parameters: Parameters) -> dict[str, Tensor]:
+    """Return the codes of *tensors* minus their zero points."""
     centred = {}
     for name, values in tensors.items():
         params = parameters.inputs.get(name) or parameters.constants[name].params
         codes = quantize(torch.from_numpy(values).float(), params, target.platform.quantizer)
-        centred[name] = (codes - params.along(params.zero_point, codes.dim())).double()
-    found: Array = target.reference(centred, case).numpy()
-    return found
+        centred[name] = (codes - params.spread(params.zero_point, codes.shape)).double()
+    return centred

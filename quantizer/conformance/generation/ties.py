@@ -14,6 +14,7 @@ from torch import Tensor
 
 from quantizer.conformance.generation.fillers import random, site_of
 from quantizer.conformance.generation.hashing import integers, key
+from quantizer.conformance.generation.near_block_sums import is_near_block_sum, solved_beside_blocks
 from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.room_sums import has_own_rule
@@ -24,6 +25,7 @@ from quantizer.conformance.generation.tied_operands import (
     solved_product,
     solved_quotient,
 )
+from quantizer.conformance.generation.weight_blocks import uneven_blocks
 from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -181,7 +183,7 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
     That element is a code whose value, in steps of the output, lies near a tie but not on it; any code while the output
     has no range. Sums of products get random values, and biases that are solved for a sum next to a tie.
     """
-    if is_near_sum(target):
+    if is_near_sum(target) or is_near_block_sum(target):
         return _near_products(target, case)
     ((name, shape),) = case.shapes.items()
     params = activation_of(target, case, name)
@@ -201,12 +203,14 @@ def near_ties(target: Target, case: Case) -> dict[str, Array]:
 
 
 def _near_products(target: Target, case: Case) -> dict[str, Array]:
-    tensors = {name: random(site_of(target, case, name)) for name in case.shapes}
+    drawn = {name: random(site_of(target, case, name)) for name in case.shapes}
+    tensors = {name: uneven_blocks(target, case, name, values) for name, values in drawn.items()}
     biases = [name for name in tensors if target.spec.inputs[name].role == "bias"]
     if "y" not in case.ranges or not biases:
         return tensors
     others = on_grid(target, case, {name: values for name, values in tensors.items() if name not in biases})
-    return others | {name: solved_near_bias(target, case, name, others) for name in biases}
+    solved = solved_beside_blocks if is_near_block_sum(target) else solved_near_bias
+    return others | {name: solved(target, case, name, others) for name in biases}
 
 
 def _one_of_each_fold(target: Target, case: Case, name: str, params: QParams) -> Array:

@@ -128,11 +128,17 @@ def _of_size(target: Target, name: str, domain: Domain) -> Iterator[Unit]:
 
 def beside_blocks(target: Target, name: str) -> list[int]:
     """Return sizes next to multiples of the weight block along the summed axis; no sizes without blocks."""
-    block = target.scheme.weight.block if target.scheme.weight is not None else None
-    terms = target.spec.error_model.terms
-    if block is None or terms is None or name not in terms.names:
+    block = block_along(target, name)
+    if block is None:
         return []
     return sorted({size for many in (1, 2, 3) for size in (many * block - 1, many * block, many * block + 1)})
+
+
+def block_along(target: Target, name: str) -> int | None:
+    """Return the size of the weight's blocks if sums run along dimension *name*, else None."""
+    block = target.scheme.weight.block if target.scheme.weight is not None else None
+    terms = target.spec.error_model.terms
+    return block if terms is not None and name in terms.names else None
 
 
 def is_window(spec: Spec, name: str) -> bool:

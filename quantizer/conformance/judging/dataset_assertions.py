@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from quantizer.conformance.generation.near_block_sums import differs_in_float32, is_near_block_sum
 from quantizer.conformance.generation.near_sums import is_near_sum, rivals
 from quantizer.conformance.generation.room_sums import has_own_rule
 from quantizer.conformance.grids import exact_position, listed, positions
@@ -122,6 +123,9 @@ def _near_ties(trial: Trial) -> bool:
             np.moveaxis(values, axis, 0).reshape(trial.sums.shape[axis], -1) for values in (trial.sums, trial.got)
         )
         return bool((rivals(trial.parameters, sums) != got).any())
+    if is_near_block_sum(trial.target):
+        given = {name: values.double().numpy() for name, values in trial.values.items()}
+        return differs_in_float32(trial.target, trial.case, given, trial.parameters)
     beside = np.abs(trial.y_hat / float(trial.output.scale) % 1.0 - 0.5)
     return bool(((beside > 0) & (beside < NEAR)).any())
 
