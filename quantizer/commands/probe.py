@@ -145,7 +145,7 @@ def _probe(args: argparse.Namespace) -> Probe:
     if real is not None and real.missing:
         raise UnsupportedError(f"{real.missing}.")
     if real is None and not platform:
-        raise UnsupportedError("own: it computes every platform. Name one with --op-platform.")
+        raise UnsupportedError("builtin: it computes every platform. Name one with --op-platform.")
     if real is not None and not platform:
         # without --op-platform, the engine's own platform, if it has only one
         homes = [name for name, variant in real.entry.variant_of_platform.items() if real.variant in (None, variant)]
