@@ -33,11 +33,11 @@ def _pairwise(factors: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[tuple[s
         row: dict[int, int] = {i: a, j: b}
         # factors with many values first: they are the hardest to combine
         for factor in sorted(set(range(count)) - row.keys(), key=lambda f: (-sizes[f], f)):
-            row[factor] = max(
-                range(sizes[factor]),
-                # among values with equally many new pairs the choice goes round, so that all occur about equally often
-                key=lambda value: (_gain(open_pairs, row, factor, value), -((value + len(rows)) % sizes[factor])),
-            )
+            # among values with equally many new pairs each factor takes a turn of its own: with one turn for all
+            # factors, one of two values would follow the target
+            turn = key(len(rows), factors[factor][0])
+            gains = [_gain(open_pairs, row, factor, value) for value in range(sizes[factor])]
+            row[factor] = max(range(sizes[factor]), key=lambda v: (gains[v], -((v + turn) % sizes[factor])))
         for left, right in itertools.combinations(sorted(row), 2):
             open_pairs.discard((left, row[left], right, row[right]))
         rows.append(tuple(factors[f][1][row[f]] for f in range(count)))

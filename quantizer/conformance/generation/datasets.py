@@ -138,7 +138,7 @@ def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dic
         filled = {name: _every_code(target, case, name) for name in names}
     else:
         filler = FILLERS[case.data.set]
-        filled = {name: filler(site_of(target, case, name)) for name in names}
+        filled = {name: uneven_blocks(target, case, name, filler(site_of(target, case, name))) for name in names}
     # indices must lie within their domain, whatever the data set
     pointing = {name: item for name, item in target.spec.inputs.items() if item.kind == "index" and name in filled}
     return filled | {name: indices(site_of(target, case, name)) for name in pointing}
