@@ -104,13 +104,15 @@ GROUPS, OUTPUTS = 2, 8
 OF_GROUPS = OF_FIRST_LAYER + 1
 """Row of these cases."""
 CEILED = (
-    *((window, rest) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1)),
-    ((3, 3, 1, 1, 1), -2),
+    *((window, (rest,)) for window in ((3, 2, 0, 0, 1), (2, 2, 0, 0, 1), (3, 2, 1, 1, 1)) for rest in (0, 1)),
+    ((3, 3, 1, 1, 1), (-2,)),
+    ((1, 2, 0, 0, 1), (1, 0)),
 )
 """Windows and rests for operators that may round the number of outputs up, as these cases do. A rest is what is left
 of the image after the last whole step. Without a rest, the axes have one output, two, and so on. With a rest, each
 axis has a further window that extends beyond the image. With a negative rest, a second window would begin in the
-padding, so there is one output. The targets of a platform share these cases."""
+padding, so there is one output. Several rests belong to the axes in turn. The targets of a platform share these cases.
+A hash chooses the other attributes that are true or false."""
 CEIL = "ceil_mode"
 SAME = (
     (2, 2, 0, 1, 1),
@@ -188,7 +190,7 @@ def fully_padded(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of FULL that its operator's targets have."""
     if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
         return []
-    found = [_sized(target, "fully_padded", window, 0, 2) for window in spread(everything, target, FULL, "full")]
+    found = [_sized(target, "fully_padded", window, (0,), 2) for window in spread(everything, target, FULL, "full")]
     return [case for case in found if case is not None]
 
 
@@ -205,7 +207,11 @@ def ceiled(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of CEILED that its platform's targets have."""
     if CEIL not in target.spec.attrs or not is_ours(target.spec):
         return []
-    found = [_sized(target, "ceiled", *kind) for kind in dealt(everything, target, CEILED, "ceiled")]
+    names = [name for name, domain in target.spec.attrs.items() if domain.type == "bool" and name != CEIL]
+    found = [
+        _sized(target, "ceiled", *kind, fixed={name: bool(key(0, target.id, name, repr(kind)) % 2) for name in names})
+        for kind in dealt(everything, target, CEILED, "ceiled")
+    ]
     return [case for case in found if case is not None]
 
 
@@ -217,7 +223,9 @@ def same_padding(everything: Sequence[Target], target: Target) -> list[Case]:
     names = [name for name, domain in spec.attrs.items() if domain.type == "bool"]
     flags = [dict(zip(names, values, strict=True)) for values in itertools.product((False, True), repeat=len(names))]
     kinds = spread(everything, target, list(itertools.product(SAME, flags)), "same_padding")
-    found = [_sized(target, "same_padding", window, int(fixed.get(CEIL, False)), 2, fixed) for window, fixed in kinds]
+    found = [
+        _sized(target, "same_padding", window, (int(fixed.get(CEIL, False)),), 2, fixed) for window, fixed in kinds
+    ]
     return [case for case in found if case is not None]
 
 
@@ -225,7 +233,7 @@ def _sized(
     target: Target,
     name: str,
     window: tuple[int, int, int, int, int],
-    rest: int,
+    rests: tuple[int, ...],
     steps: int = 0,
     fixed: Mapping[str, Any] = MappingProxyType({}),
 ) -> Case | None:
@@ -233,16 +241,17 @@ def _sized(
 
     Without a number of steps, the axes have one step and a rest, or none, one and so on; outputs are rounded up.
     """
-    spec, number = target.spec, key(rest, target.id, name, str(window), *map(str, fixed.items()))
+    spec, number = target.spec, key(rests[0], target.id, name, str(window), *map(str, fixed.items()))
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     kernel, stride, before, behind, _ = window
     try:
         bound = _bound(spec, window, OF_PATCHES, number // 2, chooser)
         axes = spec.inputs[next(iter(spec.activations))].axes
         for place, axis in enumerate(axes[2:] if isinstance(axes, list) else ()):
+            rest = rests[place % len(rests)]
             # the first window, further steps, and the rest, less the padding on both sides
             bound[axis.text] = kernel + stride * (steps or (1 if rest else place)) + rest - before - behind
-        bound = checked(spec, {**bound, **fixed} if steps else {**bound, CEIL: True})
+        bound = checked(spec, {**bound, **fixed} if steps else {**bound, **fixed, CEIL: True})
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
