@@ -36,7 +36,7 @@ Without --node every quantized node is judged, one line each, failing ones first
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
 `quantizer case replay` runs again. Two or three nodes without codes between them are no case. An engine that runs ONNX
 files is judged on them as one graph: its optimized run by its run without. A failure gives part.onnx and operands.npz,
-with 0 wherever the failure does not need a value, and the command that runs them again.
+with sizes halved and 0 wherever the failure does not need a value, and the command that runs them again.
 
 exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the named node has no spec or no scheme.
 """

@@ -264,6 +264,8 @@ def test_a_wrong_fused_pair_of_nodes_fails_and_is_written(
     assert [node.op for node in load_onnx_graph(folder / "part.onnx").order][-2:] == ["Add", "QuantizeLinear"]
     operands = np.load(folder / "operands.npz")
     assert sorted(operands) == ["xq", "zq"]
+    # two columns are the fewest that can be in the wrong order; the weights need three channels
+    assert {name: values.shape for name, values in operands.items()} == {"xq": (1, 3, 1, 2), "zq": (1, 6, 1, 2)}
     assert [int((operands[name] != zero).sum()) for name, zero in (("xq", 131), ("zq", 120))] == [0, 1]
     (again,) = [line.split("again: quantizer ")[1] for line in shown.splitlines() if "again: " in line]
     assert main(shlex.split(again)) == 1

@@ -16,10 +16,13 @@ from torch import Tensor
 from quantizer.conformance.failures.fewest import Budget, fewest
 from quantizer.conformance.fusion.cases import Built
 from quantizer.conformance.fusion.judging import judge_optimized
+from quantizer.core.errors import QuantizerError
 from quantizer.core.verdict import Verdict
 from quantizer.ir.graph import Graph
+from quantizer.runtime.dispatch import FP32
 from quantizer.runtime.models.engines import OwnFloat, Session, Values
-from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, parts_of, with_constant_codes
+from quantizer.runtime.models.parts import DEQUANTIZE, QUANTIZE, Part, Parts, parts_of, shaped, with_constant_codes
+from quantizer.runtime.torch_executor import TorchExecutor
 
 MOST = 3
 """The most operators in such a graph."""
@@ -50,14 +53,48 @@ def judge_joined(joined: Joined, engines: tuple[Session, Session]) -> Verdict:
 
 
 def smallest(joined: Joined, fails: Callable[[Joined], bool], *, runs: int = MAX_RUNS) -> Joined:
-    """Return the failing graph with as few operand values other than 0 as ddmin finds in at most *runs* runs."""
+    """Return the failing graph with halved sizes, and as few operand values other than 0 as ddmin finds.
+
+    At most *runs* runs.
+    """
     budget = Budget(fails, runs)
+    joined = _halved(joined, budget)
     for name, values in joined.built.feeds.items():
         zero = _code_of_zero(joined.built.graph, name)
         places = [tuple(int(i) for i in index) for index in (values != zero).nonzero().tolist()]
         keeping = partial(_keeping, joined, name, zero)
         joined = keeping(fewest(places, budget, keeping))
     return joined
+
+
+def _halved(joined: Joined, fails: Budget[Joined]) -> Joined:
+    """Return *joined* with each axis of its operands halved as often as the graph runs and fails."""
+    # later axes first: they are the pixels of images, where most elements are
+    for axis in reversed(range(max(values.dim() for values in joined.built.feeds.values()))):
+        while (smaller := _half(joined, axis)) is not None and fails(smaller):
+            joined = smaller
+    return joined
+
+
+def _half(joined: Joined, axis: int) -> Joined | None:
+    """Return *joined* with the first half of each operand along *axis*; None if nothing is left to halve or to run."""
+    graph, feeds = joined.built.graph, joined.built.feeds
+    halves = {
+        name: values.narrow(axis, 0, (values.shape[axis] + 1) // 2) if axis < values.dim() else values
+        for name, values in feeds.items()
+    }
+    if all(halves[name].shape == values.shape for name, values in feeds.items()):
+        return None
+    fed = graph.with_(tensors={name: shaped(tensor, halves) for name, tensor in graph.tensors.items()})
+    names = [name for node in graph.order for name in node.outputs]
+    try:
+        made = TorchExecutor(fed, platform=FP32).forward(dict(halves), names)
+    except QuantizerError:
+        # a weight or a constant shape does not fit this size
+        return None
+    known = {**halves, **dict(zip(names, made, strict=True))}
+    tensors = {name: shaped(tensor, known) if tensor.data is None else tensor for name, tensor in fed.tensors.items()}
+    return replace(joined, built=Built(graph.with_(tensors=tensors), halves))
 
 
 def _keeping(joined: Joined, name: str, zero: Tensor, places: list[tuple[int, ...]]) -> Joined:

@@ -69,9 +69,9 @@ class Parts:
         ]
         tensors = {**self.graph.tensors}
         for name in read:
-            tensors[name] = _shaped(self.graph.tensor(name), known)
+            tensors[name] = shaped(self.graph.tensor(name), known)
         tensors |= {
-            f"{name}{ALONE}": replace(_shaped(self.graph.tensor(name), known), name=f"{name}{ALONE}") for name in made
+            f"{name}{ALONE}": replace(shaped(self.graph.tensor(name), known), name=f"{name}{ALONE}") for name in made
         }
         inputs = tuple(dict.fromkeys(name for part in self.parts for name in part.operands))
         used = {*inputs, *(name for node in nodes for name in (*node.reads, *node.outputs))}
@@ -84,7 +84,7 @@ class Parts:
         """Return one part as a separate graph, with its real scales, constants and shapes."""
         names = (*part.operands, *(name for node in part.nodes for name in (*node.reads, *node.outputs)))
         found = {name: self.graph.tensor(name) for name in names}
-        tensors = {name: _shaped(tensor, known) if tensor.data is None else tensor for name, tensor in found.items()}
+        tensors = {name: shaped(tensor, known) if tensor.data is None else tensor for name, tensor in found.items()}
         bodies = {name: body for node in part.nodes for name, body in self.graph.bodies_of(node).items()}
         return self.graph.with_(
             name=part.name,
@@ -173,7 +173,8 @@ def _quantizes_alone(graph: Graph, node: Node) -> bool:
     return len(graph.consumers[node.inputs[0]]) == 1
 
 
-def _shaped(tensor: Tensor, known: Mapping[str, torch.Tensor]) -> Tensor:
+def shaped(tensor: Tensor, known: Mapping[str, torch.Tensor]) -> Tensor:
+    """Return *tensor* with the shape of its values, if these are known."""
     values = known.get(tensor.name)
     return tensor if values is None else replace(tensor, shape=tuple(values.shape), ranked=True)
 
