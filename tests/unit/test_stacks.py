@@ -255,7 +255,9 @@ def test_excused_stacks_are_judged_like_their_single_parts(op):
             said = {verdict.check: verdict for verdict in verdicts}
             assert all(said[verdict.check].status == verdict.status for verdict in wanted)
             assert all(said[verdict.check] == verdict for verdict in wanted if verdict.check in open_)
-        for check in {"float", "arithmetic", "accuracy"} - open_:
+        for check in ("float", "arithmetic", "accuracy"):
+            if whole[check].status != "pass":
+                continue
             several = [verdict for _, verdicts in found for verdict in verdicts if verdict.check == check]
             assert sum(verdict.elements for verdict in several) == whole[check].elements
             assert sum(verdict.vacuous for verdict in several) == whole[check].vacuous
