@@ -61,7 +61,7 @@ def differs_in_float32(target: Target, case: Case, values: Mapping[str, Array], 
 
 def unlike(terms: Array, multipliers: Array, divisor: float, kinds: Sequence[int] = tuple(range(KINDS))) -> Array:
     """Return for [n, blocks] *terms* whether a float32 arithmetic gives their sum another code."""
-    exactly = terms @ multipliers / divisor
+    exactly = in_order(terms, multipliers) / divisor
     single = [in_float32(terms, multipliers, divisor, kind=kind) for kind in kinds]
     off = np.abs(np.abs(exactly % 1.0) - 0.5) > NEAREST
     return np.asarray(np.any([np.rint(exactly) != np.rint(each) for each in single], axis=0) & off)
@@ -78,7 +78,15 @@ def in_float32(terms: Array, multipliers: Array, divisor: float, *, kind: int) -
         return np.asarray(np.add.accumulate(products, axis=1, dtype=np.float32)[:, -1] / np.float32(divisor))
     unit = divisor if kind == 1 else 1.0
     rounded = (multipliers / unit).astype(np.float32).astype(np.float64)
-    return np.asarray(terms @ rounded * unit / divisor)
+    return np.asarray(in_order(terms, rounded) * unit / divisor)
+
+
+def in_order(terms: Array, multipliers: Array) -> Array:
+    """Return the sums of [..., blocks] *terms* times *multipliers*, one block after the other, in float64.
+
+    A matrix product of a library adds in an order that the processor decides, and with it the case.
+    """
+    return np.asarray(np.add.accumulate(terms * multipliers, axis=-1)[..., -1])
 
 
 def _beside(parts: Array, multipliers: Array, parameters: Parameters, channel: int) -> Array:
@@ -86,7 +94,7 @@ def _beside(parts: Array, multipliers: Array, parameters: Parameters, channel: i
     out, rescale = parameters.outputs["y"], parameters.rescale
     assert rescale is not None
     halves = np.arange(out.qmin, out.qmax) - int(out.zero_point) + 0.5
-    wanted = (halves * rescale.divisor - parts @ multipliers[:-1]) / multipliers[-1]
+    wanted = (halves * rescale.divisor - in_order(parts, multipliers[:-1])) / multipliers[-1]
     constants = np.unique(np.floor(wanted)[:, None] + (0, 1))
     terms = np.concatenate([np.broadcast_to(parts, (constants.size, parts.size)), constants[:, None]], 1)
     return np.asarray(constants[unlike(terms, multipliers, rescale.divisor, (channel % KINDS,))])

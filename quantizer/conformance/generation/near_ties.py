@@ -8,7 +8,7 @@ from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.near_block_sums import KINDS, is_near_block_sum, sums_of_blocks, unlike
+from quantizer.conformance.generation.near_block_sums import KINDS, in_order, is_near_block_sum, sums_of_blocks, unlike
 from quantizer.conformance.generation.near_sums import is_near_sum, provided_for
 from quantizer.conformance.generation.ranges import activation_of, range_of
 from quantizer.conformance.generation.room_sums import has_own_rule
@@ -65,7 +65,7 @@ def _beside_by_scale(target: Target, kind: int) -> Case | None:
         multipliers = rescale.mantissa[channel].numpy()
         terms = np.append(sums[channel][row], 0.0)
         code = out.qmax - int(out.zero_point) - place // 2 - 0.5
-        scale = float(np.float32(abs(terms @ multipliers) / code))
+        scale = float(np.float32(abs(in_order(terms, multipliers)) / code))
         solved = case.but(ranges={**case.ranges, "y": range_of(target, scale, int(out.zero_point))})
         divisor = float(activation_of(target, solved, "y").scale) if scale else 0.0
         if divisor and unlike(terms[None], multipliers, divisor, (kind,)).any():
