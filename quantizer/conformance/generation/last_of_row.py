@@ -30,6 +30,8 @@ SIGNS = (1.0, -1.0)
 SHARE = 0.25
 """The other end of the range, as a share of the end at which the element lies."""
 SELECTIONS = ("index", "movement")
+PARTS = 4096
+"""Steps of 1 in which the range of a softmax is rounded."""
 
 
 def last_of_row(target: Target) -> list[Case]:
@@ -70,7 +72,8 @@ def _spans(target: Target, row: float) -> list[tuple[float, Range]]:
     result most.
     """
     if target.spec.error_model.kind == "softmax":
-        top = math.log(row - 1)
+        # a fraction of few bits: the last bit of a logarithm may differ between processors
+        top = round(math.log(row - 1) * PARTS) / PARTS
         return [(1.0, (-top, top))]
     return [(sign, (-SHARE, 1.0) if sign > 0 else (-1.0, SHARE)) for sign in SIGNS]
 

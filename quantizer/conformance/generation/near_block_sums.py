@@ -19,6 +19,8 @@ NEAREST = 2.0**-30
 """A sum that is nearer to a tie is left out: float64 does not say on which side it lies."""
 KINDS = 3
 """The number of float32 arithmetics that a sum may get another code in."""
+ROWS = 16
+"""The number of sums of a channel that are tried."""
 
 
 def is_near_block_sum(target: Target) -> bool:
@@ -38,9 +40,17 @@ def solved_beside_blocks(target: Target, case: Case, name: str, tensors: Mapping
     sums = sums_of_blocks(target, case, tensors, parameters)
     codes = np.zeros(len(sums))
     for channel, rows in enumerate(sums):
-        parts = rows[key(case.data.seed, name, str(channel)) % len(rows)]
-        found = _beside(parts, rescale.mantissa[channel].numpy(), parameters, channel)
-        if found.size:
+        first = key(case.data.seed, name, str(channel)) % len(rows)
+        tried = np.roll(rows, -first, axis=0)[:ROWS]
+        multipliers = rescale.mantissa[channel].numpy()
+        # a sum next to no tie in the channel's own arithmetic may be next to one in another
+        each = (
+            _beside(parts, multipliers, parameters, (channel + further) % KINDS)
+            for further in range(KINDS)
+            for parts in tried
+        )
+        found = next((constants for constants in each if constants.size), None)
+        if found is not None:
             codes[channel] = found[key(case.data.seed, name, "place", str(channel)) % found.size]
     return as_bias(parameters, case, name, codes)
 
@@ -89,15 +99,15 @@ def in_order(terms: Array, multipliers: Array) -> Array:
     return np.asarray(np.add.accumulate(terms * multipliers, axis=-1)[..., -1])
 
 
-def _beside(parts: Array, multipliers: Array, parameters: Parameters, channel: int) -> Array:
-    """Return the constants with which the sum of *parts* gets another code in a float32 arithmetic."""
+def _beside(parts: Array, multipliers: Array, parameters: Parameters, kind: int) -> Array:
+    """Return the constants with which the sum of *parts* gets another code in float32 arithmetic *kind*."""
     out, rescale = parameters.outputs["y"], parameters.rescale
     assert rescale is not None
     halves = np.arange(out.qmin, out.qmax) - int(out.zero_point) + 0.5
     wanted = (halves * rescale.divisor - in_order(parts, multipliers[:-1])) / multipliers[-1]
     constants = np.unique(np.floor(wanted)[:, None] + (0, 1))
     terms = np.concatenate([np.broadcast_to(parts, (constants.size, parts.size)), constants[:, None]], 1)
-    return np.asarray(constants[unlike(terms, multipliers, rescale.divisor, (channel % KINDS,))])
+    return np.asarray(constants[unlike(terms, multipliers, rescale.divisor, (kind,))])
 
 
 def sums_of_blocks(target: Target, case: Case, tensors: Mapping[str, Array], parameters: Parameters) -> Array:

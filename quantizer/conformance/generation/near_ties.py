@@ -64,10 +64,15 @@ def _beside_by_scale(target: Target, kind: int) -> Case | None:
         row = key(number, str(place)) % len(sums[channel])
         multipliers = rescale.mantissa[channel].numpy()
         terms = np.append(sums[channel][row], 0.0)
-        code = out.qmax - int(out.zero_point) - place // 2 - 0.5
-        scale = float(np.float32(abs(in_order(terms, multipliers)) / code))
+        total = float(in_order(terms, multipliers))
+        # the codes on the sum's side of the zero point: beyond the last one, every arithmetic saturates
+        codes = out.qmax - int(out.zero_point) if total > 0.0 else int(out.zero_point) - out.qmin
+        code = codes - place // 2 - 0.5
+        if total == 0.0 or code < 0.0:
+            continue
+        scale = float(np.float32(abs(total) / code))
         solved = case.but(ranges={**case.ranges, "y": range_of(target, scale, int(out.zero_point))})
-        divisor = float(activation_of(target, solved, "y").scale) if scale else 0.0
-        if divisor and unlike(terms[None], multipliers, divisor, (kind,)).any():
+        divisor = float(activation_of(target, solved, "y").scale)
+        if unlike(terms[None], multipliers, divisor, (kind,)).any():
             return solved
     return None

@@ -14,7 +14,7 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue, Case
 
 Array = NDArray[Any]
-SMALLER = 6.0
+SMALLER = 6
 """The largest number of binary places by which the magnitude of a block is below that of the weight."""
 KEPT = ("small_integers", "accumulator_limit", "cancelling", "returning", "outliers")
 """Data sets that need the magnitudes that they have."""
@@ -48,7 +48,16 @@ def uneven_blocks(target: Target, case: Case, name: str, values: Array) -> Array
     along, channels = (item.block_axis or 0) % values.ndim, (item.channel_axis or 0) % values.ndim
     places = np.arange(values.shape[along]) // part.block
     count = int(places[-1]) + 1 if places.size else 1
-    shares = 2.0 ** (-SMALLER * uniform(case.data.seed, f"{name}/blocks", (values.shape[channels], count)))
+    shares = _between_powers(uniform(case.data.seed, f"{name}/blocks", (values.shape[channels], count)) * SMALLER)
     spread = shares[:, places] if channels < along else shares[:, places].T
     shape = [size if axis in (along, channels) else 1 for axis, size in enumerate(values.shape)]
     return np.asarray(values * spread.reshape(shape))
+
+
+def _between_powers(places: Array) -> Array:
+    """Return numbers that fall from 1 by half for each of *places*, along a line between two powers of two.
+
+    A power of two with a real exponent may differ in its last bit between processors; these steps round nowhere.
+    """
+    whole = np.floor(places)
+    return np.asarray(np.ldexp(1.0 - (places - whole) / 2, -whole.astype(np.int32)))
