@@ -128,6 +128,7 @@ def _write_list(places: list[Place]) -> None:
 def _real(args: argparse.Namespace) -> int:
     """Plant the reported bugs. Return 0 if every planted bug is caught and every correct twin is green."""
     from quantizer.conformance.real.document import CAUGHT, document, standing, summary
+    from quantizer.conformance.real.graphs import rewritten
     from quantizer.conformance.real.reports import read_reports, read_samples
     from quantizer.conformance.real.run import Job, all_of
     from quantizer.conformance.setup.options import Options
@@ -150,7 +151,8 @@ def _real(args: argparse.Namespace) -> int:
         )
     jobs = [Job(options, dict(os.environ), op, tuple(r for r in reports if op in r.ops)) for op in ops]
     with worker_pool(min(args.workers or os.cpu_count() or 1, len(jobs))) as executor:
-        found = [outcome for outcomes in all_of(jobs, executor) for outcome in outcomes]
+        of_graphs = executor.submit(rewritten, reports)
+        found = [outcome for outcomes in all_of(jobs, executor) for outcome in outcomes] + of_graphs.result()
     order = {report.ref: place for place, report in enumerate(reports)}
     outcomes = sorted(found, key=lambda outcome: (order[outcome.ref], outcome.op))
     if args.output is not None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from quantizer.conformance.fusion import conditions
 from quantizer.conformance.fusion import wrong_rewrites as wrong
 from quantizer.conformance.fusion.rewrites import Rewrite
@@ -298,4 +300,28 @@ PLANTS = (
     Plant("a factor is folded into softmax without codes", "softmax_scales", wrong.unrounded("scaled", "weights")),
     Plant("the gate of a split is not rounded", "split_sum", wrong.unrounded("gate", "sum")),
     Plant("a relu before a split reaches its second part alone", "split_sum", wrong.reads("head", 0, "x#quantized")),
+    Plant("a concatenation is quantized twice", "concat_scales", wrong.quantized_first("join", "z")),
+    Plant("a sum is quantized by its operand's scale", "add_relu", wrong.quantized_by("sum", "x")),
+    Plant("zeros around an image are the negated zero point", "pad_conv", wrong.padded_with_negative_zero),
+    Plant(
+        "a dequantization is folded away", "mul_add", wrong.both(wrong.read_by("mul", 1.0), wrong.zero_of("mul", None))
+    ),
+    Plant("a pool keeps the codes of its operand", "relu_pool", wrong.numbers_of("pool", "relu")),
+    Plant(
+        "a pool has the numbers of another tensor",
+        "relu_pool",
+        wrong.both(wrong.numbers_of("pool", "z"), wrong.scale_of("pool", "z"), wrong.zero_of("pool", "z")),
+    ),
+    Plant(
+        "a mean is given the numbers of its operand",
+        "mean_centred",
+        wrong.both(wrong.quantized_by("mean", "x"), wrong.scale_of("mean", "x")),
+    ),
+    Plant(
+        "a layer before a sum gives 0",
+        "linear_relu_add",
+        wrong.both(wrong.with_numbers("w#codes", torch.zeros_like), wrong.without_bias("linear")),
+    ),
+    Plant("a product is read by the scale before its factor", "softmax_scales", wrong.scale_of("scaled", "product")),
+    Plant("a convolution before a sum is not saturated", "conv_relu_add", wrong.unsaturated("conv")),
 )

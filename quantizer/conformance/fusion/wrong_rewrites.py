@@ -10,9 +10,11 @@ import torch
 
 from quantizer.conformance.fusion.conditions import Condition, numbers
 from quantizer.conformance.fusion.rewrites import Rewrite
+from quantizer.core.dtypes import DTYPES
 from quantizer.ir.graph import Graph, Node, Tensor
 
 Names = tuple[str | None, ...]
+ENDS = ("quantize", "dequantize")
 
 
 def with_inputs(node: str, change: Callable[[Names], Names]) -> Rewrite:
@@ -139,6 +141,14 @@ def with_numbers(name: str, change: Callable[[torch.Tensor], torch.Tensor]) -> R
     return lambda graph: graph.with_tensors(replace(graph.tensor(name), data=change(numbers(graph, name))))
 
 
+def padded_with_negative_zero(graph: Graph) -> Graph:
+    """Pad with the code that is the zero point with the opposite sign."""
+    old = graph.node("pad")
+    filled = torch.tensor(2 * code_zero("x")(graph), dtype=torch.float32)
+    value = Tensor("pad@value", (), graph.tensor("pad").dtype, filled)
+    return graph.with_node(replace(old, inputs=(*old.inputs[:2], value.name))).with_tensors(value)
+
+
 def padded_in_front(graph: Graph) -> Graph:
     """Put the padding of both ends in front, as an engine that knows one number for an axis."""
     # ONNX lists the amounts before the four axes, then those behind them
@@ -152,7 +162,7 @@ def unrounded(node: str, reader: str) -> Rewrite:
         old, after, real = graph.node(node), graph.node(reader), f"{node}@real"
         inputs = tuple(real if name == node else name for name in after.inputs)
         changed = {node: (replace(old, outputs=(real,)),), reader: (replace(after, inputs=inputs),)}
-        dropped: dict[str, tuple[Node, ...]] = {f"{node}#{part}": () for part in ("quantize", "dequantize")}
+        dropped: dict[str, tuple[Node, ...]] = {f"{node}#{part}": () for part in ENDS}
         return with_nodes(graph, {**changed, **dropped}).with_tensors(replace(graph.tensor(node), name=real))
 
     return rewrite
@@ -177,6 +187,41 @@ def both(*rewrites: Rewrite) -> Rewrite:
 def quantized_by(node: str, other: str) -> Rewrite:
     """Quantize the result of *node* with the scale of another tensor, while its readers use the right scale."""
     return with_inputs(f"{node}#quantize", lambda names: (names[0], f"{other}#scale", *names[2:]))
+
+
+def numbers_of(node: str, other: str) -> Rewrite:
+    """Quantize the result of *node* with the numbers of another tensor, while its readers use the right ones."""
+    return with_inputs(f"{node}#quantize", lambda names: (names[0], f"{other}#scale", f"{other}#zero"))
+
+
+def quantized_first(node: str, other: str) -> Rewrite:
+    """Quantize the result of *node* with the numbers of another tensor before its own."""
+
+    def rewrite(graph: Graph) -> Graph:
+        last, back = graph.node(f"{node}#quantize"), graph.node(f"{other}#dequantize")
+        real, codes = f"{node}@real", f"{node}@codes"
+        others = (f"{other}#scale", f"{other}#zero")
+        first = replace(last, name=codes, inputs=(last.inputs[0], *others), outputs=(codes,))
+        again = replace(back, name=real, inputs=(codes, *others), outputs=(real,))
+        after = replace(last, inputs=(real, *last.inputs[1:]))
+        made = (replace(graph.tensor(last.outputs[0]), name=codes), replace(graph.tensor(str(last.inputs[0])), name=real))
+        return with_nodes(graph, {last.name: (first, again, after)}).with_tensors(*made)
+
+    return rewrite
+
+
+def unsaturated(node: str) -> Rewrite:
+    """Quantize the result of *node* to 16 bits with the numbers of its 8-bit codes: only the saturation is lost."""
+
+    def rewrite(graph: Graph) -> Graph:
+        old, zero = graph.node(f"{node}#quantize"), graph.tensor(f"{node}#zero")
+        held = numbers(graph, zero.name).to(torch.int16)
+        wide = replace(zero, name=f"{node}@zero", dtype=DTYPES["int16"], data=held)
+        codes = replace(graph.tensor(old.outputs[0]), dtype=DTYPES["int16"])
+        reads = [with_inputs(f"{node}#{part}", lambda names: (*names[:2], wide.name)) for part in ENDS]
+        return both(*reads)(graph).with_tensors(wide, codes)
+
+    return rewrite
 
 
 def read_by(node: str, scale: float) -> Rewrite:

@@ -26,8 +26,11 @@ condition that was reported. The gate's cases and the checks that the gate runs 
 made for a single report; classes
 of cases were added for what the gate missed, so the totals say more about the gate now than about bugs that nobody \
 reported yet.
+A bug that needs two nodes is planted as a wrong rewrite of one of the graphs in `graph_specs/`, whose codes must \
+not change.
 Each planted bug has a correct twin. Under the same condition the twin computes the correct result from other memory. \
 It must pass.
+The twins of a rewrite are the correct rewrites of the same graph.
 A report that is planted in several operators counts as caught only if it is caught in all of them.
 """
 _SAMPLES = """A sample is a set of reports that was drawn when the cases were finished. What the gate found of it \
@@ -113,8 +116,8 @@ def _table(reports: Iterable[Report], of: Mapping[str, Sequence[Outcome]]) -> st
             report.system,
             report.kind,
             report.what,
-            ", ".join(report.ops),
-            f"`{report.when.text}`" if report.when else "",
+            ", ".join(report.ops or (outcome.op for outcome in of.get(report.ref, ()))),
+            f"`{report.when.text}`" if report.when else report.rewrite,
             _said(report, of.get(report.ref, ())),
         )
         for report in reports

@@ -16,13 +16,13 @@ FOLDER = "real_bugs"
 SAMPLE = "sample_"
 """Prefix of files whose reports were drawn together before any case was added for them. The date follows it."""
 _SAID = ("ref", "system", "class", "what")
-_PLANTED, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "unreached"}
+_PLANTED, _REWRITTEN, _UNREACHED = {*_SAID, "ops", "when", "does"}, {*_SAID, "rewrite"}, {*_SAID, "unreached"}
 LISTED = Readable(
     "a list of reports",
     1 << 24,
     CaseError,
     'Write {"ref": "owner/name#1", "system": "...", "class": "...", "what": "..."} with "ops", "when" and "does", '
-    'or with "unreached".',
+    'with "rewrite", or with "unreached".',
 )
 SAMPLES = "samples.json"
 OUTCOMES = ("caught", "survive", "unmet", "unchanged", "unreached")
@@ -49,6 +49,8 @@ class Report:
     when: Expression | None = None
     """The condition under which it was seen, over `facts.py`."""
     does: Does = ""
+    rewrite: str = ""
+    """The wrong rewrite of a graph of a few nodes (`fusion/planted.py`), for a bug that needs two nodes."""
     unreached: str = ""
     """The reason why no case can express the bug; empty if it is planted."""
     sample: str = ""
@@ -89,14 +91,14 @@ def read_samples(cases: Path) -> dict[str, dict[str, int]]:
 
 
 def _report(row: Any, where: str) -> Report:
-    if not isinstance(row, dict) or row.keys() not in (_PLANTED, _UNREACHED):
+    if not isinstance(row, dict) or row.keys() not in (_PLANTED, _REWRITTEN, _UNREACHED):
         raise CaseError(f"{where}: must be an object of these keys. {LISTED.hint}")
-    texts = [row[key] for key in (*_SAID, *(("unreached",) if "unreached" in row else ("when",)))]
+    texts = [row[key] for key in (*_SAID, "when", "rewrite", "unreached") if key in row]
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise CaseError(f"{where}: {', '.join(_SAID)} must be texts. {LISTED.hint}")
     said = (row["ref"], row["system"], row["class"], row["what"])
-    if "unreached" in row:
-        return Report(*said, unreached=row["unreached"])
+    if "ops" not in row:
+        return Report(*said, rewrite=row.get("rewrite", ""), unreached=row.get("unreached", ""))
     if not isinstance(row["ops"], list) or not row["ops"] or not all(isinstance(op, str) for op in row["ops"]):
         raise CaseError(f"{where}: ops must be a list of operators. {LISTED.hint}")
     try:
