@@ -37,18 +37,21 @@ NARROW = Setting(reduce_range=True)
 DATA = ("random", "random", "corners")
 OWN = "own"
 ONE_SCALE = "one scale"
+NARROWED = "narrow"
 SCHEMES = (
-    *(OWN, "symmetric", OWN, "powers of two", OWN, "symmetric", "powers of two", "symmetric powers of two"),
+    *(OWN, "symmetric", NARROWED, "powers of two", OWN, "symmetric", "powers of two", "symmetric powers of two"),
     ONE_SCALE,
 )
 """How activations get their numbers, case by case. Engines compare these numbers to choose what they fuse. Separate
 ranges never give two tensors equal numbers, and never give a relu a zero point above its lowest code. One scale: all
-activations have the largest scale, with different zero points.
+activations have the largest scale, with different zero points. Narrow: results have half of their scales, so that
+many saturate between two nodes.
 """
 POLICIES = {
     OWN: P.ASYMMETRICAL,
     "symmetric": P.SYMMETRICAL,
     ONE_SCALE: P.ASYMMETRICAL,
+    NARROWED: P.ASYMMETRICAL,
     "powers of two": P.ASYMMETRICAL | P.POWER_OF_2,
     "symmetric powers of two": P.SYMMETRICAL | P.POWER_OF_2,
 }
@@ -141,6 +144,8 @@ def build(spec: GraphSpec, case: GraphCase) -> Built:
     graph = _showing_codes(_unquantized(whole, open_ones)).with_(name=spec.graph)
     if case.scheme == ONE_SCALE:
         graph = _on_one_scale(graph)
+    elif case.scheme == NARROWED:
+        graph = _narrowed(graph)
     return Built(graph, {**feeds, **_on_codes(graph, feeds)})
 
 
@@ -171,6 +176,13 @@ def _on_one_scale(graph: Graph) -> Graph:
             replace(graph.tensor(numbers[name]), data=moved.to(zero.dtype)),
         ]
     return graph.with_tensors(*changed)
+
+
+def _narrowed(graph: Graph) -> Graph:
+    """Return *graph* with half of the scale of each result of a node."""
+    names = {str(node.inputs[1]) for node in graph.nodes if node.op == QUANTIZE and node.inputs[0] not in graph.inputs}
+    scales = [graph.tensor(name) for name in sorted(names)]
+    return graph.with_tensors(*(replace(item, data=item.data / 2) for item in scales if item.data is not None))
 
 
 def _on_codes(graph: Graph, feeds: Values) -> dict[str, torch.Tensor]:

@@ -323,5 +323,5 @@ PLANTS = (
         wrong.both(wrong.with_numbers("w#codes", torch.zeros_like), wrong.without_bias("linear")),
     ),
     Plant("a product is read by the scale before its factor", "softmax_scales", wrong.scale_of("scaled", "product")),
-    Plant("a convolution before a sum is not saturated", "conv_relu_add", wrong.unsaturated("conv")),
+    Plant("a convolution before a sum is not saturated", "conv_relu_shared", wrong.unsaturated("conv")),
 )
