@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,16 +13,8 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from quantizer.conformance.fusion.cases import GraphCase
-    from quantizer.conformance.fusion.judging import Judged
+    from quantizer.conformance.fusion.systems import System
     from quantizer.core.graph_spec import GraphSpec
-    from quantizer.runtime.engines.external import ExternalEngine
-    from quantizer.runtime.models.engines import Session
-
-    Judge = Callable[[GraphSpec, GraphCase, str], list[Judged]]
-    Engines = tuple[Session | None, Session | None]
 
 PASSED, FAILED = 0, 1
 _EPILOG = f"""\
@@ -70,6 +61,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Judge the cases; UnsupportedError for an unknown name, or if onnx is not installed."""
     require_onnx()
+    from quantizer.conformance.fusion.systems import built_in, system
     from quantizer.core.graph_spec import shipped_graphs
     from quantizer.core.library import load_library
     from quantizer.core.rooms import graph_platform
@@ -81,89 +73,30 @@ def run(args: argparse.Namespace) -> int:
     for name in args.platform:
         if name not in platforms:
             raise UnsupportedError(f"--platform={name}: {unknown(name, platforms, 'platform')}")
-    if args.engine and (joining := _joining(args.engine)) is not None:
-        engine, homes = joining
-        return _all_joined([known[name] for name in args.graph or known], args, engine, homes)
-    engines, at_home = _sessions(args.engine) if args.engine else ((None, None), None)
+    found = system(args.engine) if args.engine else built_in((graph_platform(),))
+    if found.alone and (other := [name for name in args.platform if name not in found.platforms]):
+        raise UnsupportedError(
+            f"--platform={other[0]}: {args.engine} does not compute it. It computes {', '.join(found.platforms)}."
+        )
     failed = [
-        # on other platforms than its own, only our functions are compared
-        _judged(known[name], platform, args, engines if platform == at_home else (None, None))
+        _judged(known[name], platform, args, found)
         for name in args.graph or known
-        for platform in args.platform or [at_home or graph_platform()]
+        for platform in args.platform or found.platforms
     ]
     return FAILED if any(failed) else PASSED
 
 
-def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, engines: Engines) -> bool:
+def _judged(spec: GraphSpec, platform: str, args: argparse.Namespace, system: System) -> bool:
     """Judge the cases of one graph on one platform, write a line about them, and return whether one failed."""
-    from quantizer.conformance.fusion.judging import judge_graph
-
-    def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
-        return judge_graph(spec, case, platform, *engines)
-
-    return _counted(spec, platform, args, judge)
-
-
-def _counted(spec: GraphSpec, platform: str, args: argparse.Namespace, judge: Judge) -> bool:
     from quantizer.conformance.fusion.cases import cases
-    from quantizer.conformance.fusion.judging import smallest
+    from quantizer.conformance.fusion.judging import explained
 
     counts: Counter[str] = Counter()
     for case in cases(spec, args.cases, args.seed):
-        found = judge(spec, case, platform)
+        found = system.judge(spec, case, platform)
         counts.update(item.verdict.status for item in found)
         if wrong := next((item for item in found if item.verdict.failing), None):
-            fails = functools.partial(_fails_as, wrong.what, judge, spec, platform)
-            sys.stdout.write(
-                f"{spec.graph} on {platform}: {wrong}\n  case: {case}\n  smallest: {smallest(spec, case, fails)}\n"
-            )
+            sys.stdout.write(explained(spec, case, platform, wrong, system.judge) + "\n")
     said = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     sys.stdout.write(f"{spec.graph} on {platform}: {said}\n")
     return counts["fail"] > 0
-
-
-def _fails_as(what: str, judge: Judge, spec: GraphSpec, platform: str, case: GraphCase) -> bool:
-    """Return whether a case fails in the comparison *what*."""
-    return any(item.what == what and item.verdict.failing for item in judge(spec, case, platform))
-
-
-def _joining(name: str) -> tuple[ExternalEngine, tuple[str, ...]] | None:
-    """Return the engine and its platforms if it runs several operators as one model; otherwise None."""
-    from quantizer.runtime.engines.catalogue import chosen
-    from quantizer.runtime.engines.external import ExternalEngine
-    from quantizer.runtime.models.engines import real_engines
-
-    system = None if name in real_engines() else chosen(name, option="--engine")
-    if system is None or not (engine := ExternalEngine(system)).joins:
-        return None
-    homes = system.entry.variant_of_platform
-    return engine, tuple(p for p, variant in homes.items() if system.variant in (None, variant))
-
-
-def _all_joined(
-    specs: list[GraphSpec], args: argparse.Namespace, engine: ExternalEngine, homes: tuple[str, ...]
-) -> int:
-    """Judge each graph as one model on the platforms that the engine computes; return the exit status."""
-    from quantizer.conformance.fusion.joined import judge_joined_graph
-
-    def judge(spec: GraphSpec, case: GraphCase, platform: str) -> list[Judged]:
-        return judge_joined_graph(spec, case, platform, engine)
-
-    platforms = [name for name in args.platform or homes if name in homes]
-    failed = [_counted(spec, platform, args, judge) for spec in specs for platform in platforms]
-    return FAILED if any(failed) else PASSED
-
-
-def _sessions(name: str) -> tuple[tuple[Session, Session], str]:
-    """Return sessions without and with optimizations, and the platform that the system computes."""
-    from quantizer.conformance.fusion.judging import home
-    from quantizer.runtime.models.engines import OPTIMIZED, Session, model_engine, real_engines
-
-    known = real_engines()
-    if name not in known:
-        raise UnsupportedError(f"--engine={name}: {unknown(name, known, 'engine of models')}")
-    platform = home(known[name])
-    plain, optimized = (model_engine(one, platform) for one in (name, f"{name}:{OPTIMIZED}"))
-    assert isinstance(plain, Session)
-    assert isinstance(optimized, Session)
-    return (plain, optimized), platform

@@ -119,8 +119,18 @@ def runner(tmp_path, name):
     path = SESSION.library.paths[target.spec.op]
     options = Options(root=Path.cwd(), reports=tmp_path)
     facts = spec_facts(path, path, options, target.spec, SESSION.library.positions[target.spec.op])
-    names = target.scheme.name, target.platform.platform
-    return Runner(State(target.spec, name, "cases", *names, name, options, lambda: SESSION, facts))
+    state = State(
+        spec=target.spec,
+        name=name,
+        kind="cases",
+        scheme=target.scheme.name,
+        platform=target.platform.platform,
+        node_id=name,
+        options=options,
+        session=lambda: SESSION,
+        facts=facts,
+    )
+    return Runner(state)
 
 
 def test_a_run_counts_what_ran(tmp_path):

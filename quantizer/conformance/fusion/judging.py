@@ -38,6 +38,8 @@ OF_ENGINES = ("engine", "arithmetic")
 WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 """Operators of ONNX whose third operand is added to sums of products."""
 Codes = Mapping[str, Tensor]
+Judge = Callable[[GraphSpec, GraphCase, str], list["Judged"]]
+"""Returns the comparisons of a case on a platform."""
 
 
 def home(entry: Engine) -> str:
@@ -308,6 +310,16 @@ def compared(wanted: Codes, found: Codes) -> Verdict:
             count = int(unequal.sum())
             return failure(CHECK, f"{got}; {count} of {values.numel()} differ", worst, elements=elements, failed=count)
     return passed(CHECK, elements=elements)
+
+
+def explained(spec: GraphSpec, case: GraphCase, platform: str, wrong: Judged, judge: Judge) -> str:
+    """Return the text of a failed comparison: what differs, the case, and the smallest case that fails in it."""
+
+    def fails(candidate: GraphCase) -> bool:
+        found = judge(spec, candidate, platform)
+        return any(item.what == wrong.what and item.verdict.failing for item in found)
+
+    return f"{spec.graph} on {platform}: {wrong}\n  case: {case}\n  smallest: {smallest(spec, case, fails)}"
 
 
 def smallest(spec: GraphSpec, case: GraphCase, fails: Callable[[GraphCase], bool]) -> GraphCase:

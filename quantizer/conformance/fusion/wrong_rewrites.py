@@ -204,7 +204,10 @@ def quantized_first(node: str, other: str) -> Rewrite:
         first = replace(last, name=codes, inputs=(last.inputs[0], *others), outputs=(codes,))
         again = replace(back, name=real, inputs=(codes, *others), outputs=(real,))
         after = replace(last, inputs=(real, *last.inputs[1:]))
-        made = (replace(graph.tensor(last.outputs[0]), name=codes), replace(graph.tensor(str(last.inputs[0])), name=real))
+        made = (
+            replace(graph.tensor(last.outputs[0]), name=codes),
+            replace(graph.tensor(str(last.inputs[0])), name=real),
+        )
         return with_nodes(graph, {last.name: (first, again, after)}).with_tensors(*made)
 
     return rewrite

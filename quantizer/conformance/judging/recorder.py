@@ -87,6 +87,12 @@ class Recorder:
         if any(verdict.check == "accuracy" and verdict.status == "pass" for verdict in verdicts):
             self._error = max(self._error or 0.0, error_lsb(part_of(trial, 0)))
 
+    def count(self, verdicts: Iterable[Verdict]) -> None:
+        """Add the verdicts of one case of a graph."""
+        self._cases += 1
+        for verdict in verdicts:
+            self._checks[verdict.check] = _added(self._checks.get(verdict.check, CheckRecord()), verdict)
+
     def compared(self, name: str, found: Findings) -> None:
         """Count the comparisons of an item without generated cases, as a check called *name*."""
         self._checks[name] = found.check()

@@ -11,7 +11,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from quantizer.conformance.judging.canary import Planted, Witness, faults
-from quantizer.conformance.run.collection import State, item
+from quantizer.conformance.run.collection import ItemState, State, item
 from quantizer.conformance.run.items import Runner
 from quantizer.conformance.setup.session import Session
 from quantizer.conformance.trials.trial import Trial
@@ -37,7 +37,7 @@ class Canary:
         if state.kind == "cases" and state.op not in self.states and state.runner.witness is not None:
             self.states[state.op] = passed, state
 
-    def check(self, stash: pytest.StashKey[State]) -> tuple[int, str]:
+    def check(self, stash: pytest.StashKey[ItemState]) -> tuple[int, str]:
         """Return how many faults were planted, and a message about a missed one: empty if the judge found all."""
         of_plugins = {entry.op for entry in REGISTRY.all() if entry.origin != BUILT_IN}
         theirs = [op for op in self.states if op in of_plugins][:MOST]
@@ -76,7 +76,7 @@ class _CanaryRunner(Runner):
 
 
 def _missed(
-    passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[State]
+    passed: pytest.Item, state: State, runner: Runner, found: Witness, fault: Planted, stash: pytest.StashKey[ItemState]
 ) -> str:
     """Return why the fault does not fail the item in pytest, in its record and in a check; empty if it does."""
     mine = replace(state)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
@@ -29,22 +29,53 @@ ENGINE_KINDS = ("golden", "regressions")
 """Kinds of items that a real engine runs too. Specs and constraints do not depend on the engine."""
 
 
-@dataclass
-class State:
+class ItemRunner(Protocol):
+    """Runs one item and makes its record."""
+
+    changes: list[str]
+    """What an update changed in the goldens."""
+    left_out: str | None
+    """Why the item does not run, if the engine or a declaration says so."""
+
+    def once(self) -> None:
+        """Run an item that has no generated cases of one operator."""
+
+    def record(self, outcome: str, failure: str = "") -> Record:
+        """Return the item's record with pytest's outcome."""
+
+    def replaced(self) -> list[str]:
+        """Return which built-in functions of the operator a plugin replaces."""
+
+
+@dataclass(kw_only=True)
+class ItemState:
     """The data of one item. Its runner needs torch, so it is created only when the item runs."""
 
-    spec: Spec
     name: str
     kind: str
-    scheme: str
-    platform: str
+    scheme: str = ""
+    platform: str = ""
     node_id: str
     options: Options
-    session: Callable[[], Session]
     facts: SpecFacts
     level: str = ""
     """The instruction level of a real engine. In a run of several levels, the item's name ends with it, except for the
     first level."""
+
+    @property
+    def op(self) -> str:
+        """The operator, or the graph."""
+        raise NotImplementedError
+
+    @property
+    def runner(self) -> ItemRunner:
+        """The object that runs the item; made when it is first asked for."""
+        raise NotImplementedError
+
+    @property
+    def _has_run(self) -> bool:
+        # a runner that was never asked for would open a session now
+        return "runner" in self.__dict__
 
     @property
     def selection(self) -> str:
@@ -53,28 +84,16 @@ class State:
         An item outside the root is selected by name, because its path would change pytest's root.
         """
         if self.node_id.startswith("../"):
-            return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.spec.op}"
+            return f"-k {self.node_id.rpartition('::')[2]} --op-shipped={self.op}"
         return f"'{self.node_id}'"
-
-    @property
-    def op(self) -> str:
-        """The operator."""
-        return self.spec.op
-
-    @cached_property
-    def runner(self) -> Runner:
-        """The object that runs the item and judges its cases."""
-        from quantizer.conformance.run.items import Runner
-
-        return Runner(self)
 
     def replaced(self) -> list[str]:
         """Return which built-in functions of the item's operator a plugin replaces."""
-        return self.runner.replaced() if "runner" in self.__dict__ else []
+        return self.runner.replaced() if self._has_run else []
 
     def changes(self) -> list[str]:
         """Return the changes that an update made in the goldens of the item's operator."""
-        return self.runner.changes if "runner" in self.__dict__ else []
+        return self.runner.changes if self._has_run else []
 
     @property
     def rerun(self) -> str:
@@ -83,23 +102,16 @@ class State:
 
     def record(self, outcome: str, failure: str = "") -> Record:
         """Return the item's record with pytest's outcome. *failure*: the reason, if the item failed."""
-        # the item never ran: making a runner now would open a session
-        if "runner" not in self.__dict__:
+        if not self._has_run:
             return Record(
-                self.name,
-                self.spec.op,
-                self.kind,
-                outcome,
-                scheme=self.scheme,
-                platform=self.platform,
-                failure=failure,
+                self.name, self.op, self.kind, outcome, scheme=self.scheme, platform=self.platform, failure=failure
             )
         return self.runner.record(outcome, failure)
 
     @property
     def left_out(self) -> str | None:
         """Why the engine or a declaration leaves the item out. A function under test cannot leave it out."""
-        return self.runner.left_out if "runner" in self.__dict__ else None
+        return self.runner.left_out if self._has_run else None
 
     def ended(self, record: Record) -> tuple[str, str] | None:
         """Return outcome and reason of an item that pytest wrongly counts as passed; None for other items.
@@ -117,6 +129,26 @@ class State:
         if beside or self.options.narrowings or self.kind == "regressions":
             return "skipped", "compared nothing under the requested options"
         return "failed", "compared nothing"
+
+
+@dataclass(kw_only=True)
+class State(ItemState):
+    """The data of one item of an operator."""
+
+    spec: Spec
+    session: Callable[[], Session]
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        return self.spec.op
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The object that runs the item and judges its cases."""
+        from quantizer.conformance.run.items import Runner
+
+        return Runner(self)
 
 
 def collect(
@@ -156,7 +188,18 @@ def _states(
         for level in options.levels:
             name = plain if level == options.levels[0] else f"{plain}-{level}"
             place, asked = f"{node_id}::{plain}", options.at(level)
-            yield State(spec, name, kind, scheme, platform, place, asked, session, facts, level)
+            yield State(
+                spec=spec,
+                name=name,
+                kind=kind,
+                scheme=scheme,
+                platform=platform,
+                node_id=place,
+                options=asked,
+                session=session,
+                facts=facts,
+                level=level,
+            )
 
     selected = [
         (scheme, platform.platform)
@@ -179,20 +222,23 @@ def _states(
             yield from states(kind, kind)
 
 
-def function(state: State) -> Callable[..., None]:
+def function(state: ItemState) -> Callable[..., None]:
     """Return the test function of an item: a Hypothesis test for cases that it draws, a plain one otherwise."""
     profile = PROFILES[state.options.profile]
-    if state.kind == "cases" and profile.drawn:
+
+    def once() -> None:
+        state.runner.once()
+
+    if not isinstance(state, State) or state.kind != "cases":
+        return once
+    if profile.drawn:
         from quantizer.conformance.run.hypothesis_cases import drawn_test
 
         return drawn_test(state, profile)
 
     def test() -> None:
-        if state.kind == "cases":
-            state.runner.rows()
-            state.runner.seeded(profile.examples)
-        else:
-            state.runner.once()
+        state.runner.rows()
+        state.runner.seeded(profile.examples)
 
     return test
 
@@ -200,7 +246,7 @@ def function(state: State) -> Callable[..., None]:
 class OperatorItem(pytest.Function):
     """An item that is reported under its own name, at the first line of its spec."""
 
-    state: State
+    state: ItemState
 
     def setup(self) -> None:
         """Make the test only now: Hypothesis reads its source, which 1,600 items would wait for at collection."""
@@ -216,14 +262,15 @@ def _made_at_setup() -> None:
     """Placeholder of the test function until the item runs."""
 
 
-def item(parent: pytest.Collector, state: State) -> OperatorItem:
+def item(parent: pytest.Collector, state: ItemState) -> OperatorItem:
     """Return the pytest item of *state*, with its markers."""
     made: OperatorItem = OperatorItem.from_parent(parent, name=state.name, callobj=_made_at_setup)
     made.state = state
-    made.add_marker(pytest.mark.op(name=state.spec.op))
+    made.add_marker(pytest.mark.op(name=state.op))
     if state.kind == "cases" and PROFILES[state.options.profile].drawn:
         made.add_marker("hypothesis")  # Hypothesis marks its own tests at collection
     if state.scheme:
         made.add_marker(pytest.mark.scheme(name=state.scheme))
+    if state.platform:
         made.add_marker(pytest.mark.platform(name=state.platform))
     return made

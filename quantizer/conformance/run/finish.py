@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.run.collection import State, collect
+from quantizer.conformance.run.collection import ItemState, collect
+from quantizer.conformance.run.graph_items import collect_graph
 from quantizer.conformance.run.machine_facts import machine
+from quantizer.conformance.run.spec_files import first_key
 from quantizer.conformance.run.state import ENDED, Run
 from quantizer.conformance.setup.options import Options
 from quantizer.core.errors import QuantizerError
@@ -46,7 +48,7 @@ def complete(run: Run, options: Options, extra: list[Path], status: int) -> list
     return sorted(records, key=lambda record: record.id)
 
 
-def _state(node_id: str, options: Options, extra: list[Path]) -> State:
+def _state(node_id: str, options: Options, extra: list[Path]) -> ItemState:
     """Return the state behind an item that a worker collected, from its spec."""
     place, _, name = node_id.rpartition("::")
 
@@ -54,7 +56,11 @@ def _state(node_id: str, options: Options, extra: list[Path]) -> State:
         raise AssertionError("an item that did not run opens no session")
 
     path = (options.root / place).resolve()
-    found = collect(path, place, options, never, [*extra])  # type: ignore[arg-type]
+    found: Iterator[ItemState] = (
+        collect_graph(path, place, options)
+        if first_key(path) == "graph"
+        else collect(path, place, options, never, [*extra])  # type: ignore[arg-type]
+    )
     return next(state for state in found if state.name == name)
 
 

@@ -11,7 +11,7 @@ import pytest
 from quantizer.conformance.run.stash_keys import CANARY, STATE
 
 if TYPE_CHECKING:
-    from quantizer.conformance.run.collection import State
+    from quantizer.conformance.run.collection import ItemState
     from quantizer.core.record import Record
 
 
@@ -47,8 +47,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report.op_changes = state.changes()
     report.op_spec = (record.op, state.facts.model_dump())
     if report.passed and state.kind == "cases":
-        report.op_witnessed = state.runner.witness is not None
-        _offer(item, state)
+        report.op_witnessed = _offer(item, state)
     return report
 
 
@@ -58,7 +57,7 @@ def _told() -> str:
     return "" if plugins is None else "\n".join(filter(None, (one.host.told() for one in plugins.CURRENT)))
 
 
-def _record(state: State, call: pytest.CallInfo[None]) -> Record:
+def _record(state: ItemState, call: pytest.CallInfo[None]) -> Record:
     """Return the item's record; its outcome is "skipped" only if the engine or a declaration leaves the item out."""
     if call.excinfo is None:
         return state.record("passed")
@@ -72,8 +71,11 @@ def _record(state: State, call: pytest.CallInfo[None]) -> Record:
     return state.record("failed", f"was skipped by something else than the gate: {said}")
 
 
-def _offer(item: pytest.Item, state: State) -> None:
-    """Remember an item that passed, for the canary at the end."""
+def _offer(item: pytest.Item, state: ItemState) -> bool:
+    """Remember an item that passed, for the canary at the end; return whether a fault can be planted in it."""
     from quantizer.conformance.run.canary import Canary
+    from quantizer.conformance.run.collection import State
 
+    assert isinstance(state, State), "only operators have items of cases"
     item.config.stash.setdefault(CANARY, Canary()).offer(item, state)
+    return state.runner.witness is not None

@@ -11,7 +11,7 @@ from quantizer.conformance.run.state import Run
 
 if TYPE_CHECKING:
     from quantizer.conformance.run.canary import Canary
-    from quantizer.conformance.run.collection import State
+    from quantizer.conformance.run.collection import ItemState
     from quantizer.conformance.run.inputs import Inputs
     from quantizer.conformance.setup.options import Options
     from quantizer.conformance.setup.session import Session
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OPTIONS: pytest.StashKey[Options] = pytest.StashKey()
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
-STATE: pytest.StashKey[State] = pytest.StashKey()
+STATE: pytest.StashKey[ItemState] = pytest.StashKey()
 EXTRA: pytest.StashKey[list[Path]] = pytest.StashKey()
 PLUGINS: pytest.StashKey[list[Plugin]] = pytest.StashKey()
 RUN: pytest.StashKey[Run] = pytest.StashKey()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from quantizer.conformance.run.collection import State
+    from quantizer.conformance.run.collection import ItemState
     from quantizer.conformance.setup.options import Options
     from quantizer.core.facts import Facts, FunctionFacts, SpecFacts
     from quantizer.plugins.discovery import Plugin
@@ -24,7 +24,7 @@ class Run:
     def __init__(self) -> None:
         self.folder: RunFolder | None = None
         """The folder of the run; None until there is anything to write."""
-        self.items: dict[str, State | None] = {}
+        self.items: dict[str, ItemState | None] = {}
         """Node id -> state of each collected, not deselected conformance item; None if a worker of xdist has it."""
         self.made: set[str] = set()
         """Names of all items of the specs, before any selection."""
@@ -60,7 +60,7 @@ class Run:
         self._known: dict[str, list[str]] = {}
         """Worker (empty: the process that writes files) -> the plugin functions and the engine that it knows."""
 
-    def expect(self, items: dict[str, State | None]) -> None:
+    def expect(self, items: dict[str, ItemState | None]) -> None:
         """Remember the items that this session will run."""
         self.items.update(items)
 
