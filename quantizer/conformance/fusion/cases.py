@@ -179,10 +179,13 @@ def _on_one_scale(graph: Graph) -> Graph:
 
 
 def _narrowed(graph: Graph) -> Graph:
-    """Return *graph* with half of the scale of each result of a node."""
-    names = {str(node.inputs[1]) for node in graph.nodes if node.op == QUANTIZE and node.inputs[0] not in graph.inputs}
-    scales = [graph.tensor(name) for name in sorted(names)]
-    return graph.with_tensors(*(replace(item, data=item.data / 2) for item in scales if item.data is not None))
+    """Return *graph* with half of the scale of each result of a node; one with the scale of an input keeps it."""
+    scales = {str(node.inputs[0]): str(node.inputs[1]) for node in graph.nodes if node.op == QUANTIZE}
+    held = {name: graph.tensor(scale) for name, scale in scales.items()}
+    # pads, reshapes and the like keep their operand's numbers
+    kept = [item.data for name, item in held.items() if name in graph.inputs]
+    results = ((item, item.data) for item in held.values() if item.data is not None and item.data not in kept)
+    return graph.with_tensors(*(replace(item, data=scale / 2) for item, scale in results))
 
 
 def _on_codes(graph: Graph, feeds: Values) -> dict[str, torch.Tensor]:

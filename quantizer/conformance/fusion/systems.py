@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from quantizer.conformance.fusion.cases import GraphCase
@@ -9,6 +10,7 @@ from quantizer.conformance.fusion.joined import judge_joined_graph
 from quantizer.conformance.fusion.judging import Judge, Judged, home, judge_graph
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.graph_spec import GraphSpec
+from quantizer.core.levels import HOST
 from quantizer.core.wording import unknown
 from quantizer.runtime.engines.catalogue import chosen
 from quantizer.runtime.engines.external import ExternalEngine
@@ -30,17 +32,20 @@ def built_in(platforms: tuple[str, ...]) -> System:
     return System(platforms, judge_graph)
 
 
-def system(name: str) -> System:
-    """Return the real system *name*; UnsupportedError if it runs no graph of several nodes.
+@functools.cache
+def system(name: str, level: str = HOST) -> System:
+    """Return the real system *name*, once a process; UnsupportedError if it runs no graph of several nodes.
 
     A system that runs ONNX models is judged without and with its optimizations. Of another one, a model of all nodes is
     compared with a model for each.
+
+    *level*: the instructions to which a system is limited whose models are written operator by operator.
     """
     known = real_engines()
     if name in known:
         return _of_models(name, home(known[name]))
     found = chosen(name, option="--engine")
-    engine = None if found is None else ExternalEngine(found)
+    engine = None if found is None else ExternalEngine(found, level)
     if found is None or engine is None or not engine.joins:
         raise UnsupportedError(f"--engine={name}: {unknown(name, known, 'engine of models')}")
     homes = found.entry.variant_of_platform
