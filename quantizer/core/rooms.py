@@ -29,8 +29,10 @@ UNRELEASED_ENGINE = "own"
 DISTRIBUTION = "quantizer-conformance"
 PROJECT = "pyproject.toml"
 CASES_FOLDER = "cases"
+WHOLE_MODELS = "onnx-qdq"
+"""The form whose workers run any ONNX file."""
 SHARED_FORMS: Mapping[str, str] = {
-    "onnx-qdq": "quantizer.runtime.engines.forms.onnx_qdq",
+    WHOLE_MODELS: "quantizer.runtime.engines.forms.onnx_qdq",
     "npz": "quantizer.runtime.engines.forms.npz",
 }
 """Form of models that belongs to no system -> the module that lowers cases to it."""

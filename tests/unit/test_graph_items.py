@@ -33,7 +33,7 @@ def test_a_graph_has_one_item_for_each_platform():
 def test_an_engine_has_items_on_its_own_platforms_if_it_runs_several_nodes():
     assert [state.platform for state in states(engine="litert:xnnpack")] == ["xnnpack"]
     assert [state.platform for state in states(engine="onnxruntime")] == ["ort"]
-    assert not states(engine="onnx_reference")
+    assert not states(engine="ncnn")
 
 
 def test_a_right_graph_passes_and_counts_what_it_compared():

@@ -20,7 +20,7 @@ from quantizer.core.errors import UnsupportedError
 from quantizer.core.facts import SpecFacts
 from quantizer.core.graph_spec import GraphSpec, load_graph_spec
 from quantizer.core.record import Record
-from quantizer.core.rooms import graph_platform
+from quantizer.core.rooms import WHOLE_MODELS, graph_platform
 from quantizer.core.verdict import Verdict
 from quantizer.core.yaml_source import YAML
 
@@ -79,8 +79,8 @@ def _platforms(options: Options) -> tuple[str, ...]:
     if real is None:
         return options.platforms or (graph_platform(),)
     homes = [name for name in real.entry.variant_of_platform if options.selects("", name)]
-    if real.entry.models:
-        # it runs whole models as they are, so all variants are one
+    if real.entry.models or (real.entry.form == WHOLE_MODELS and not real.given):
+        # it runs whole models as they are, so all of its platforms are one
         return tuple(homes[:1])
     joins = not real.given and hasattr(import_module(real.lowering), "join")
     return tuple(homes) if joins else ()

@@ -11,7 +11,7 @@ import torch
 
 from quantizer.core.dtypes import DType, integer
 from quantizer.core.errors import GraphError, QuantizerError, UnsupportedError
-from quantizer.core.rooms import Engine, engines
+from quantizer.core.rooms import WHOLE_MODELS, Engine, engines
 from quantizer.core.wording import suggestion, to_install
 from quantizer.ir.formats.onnx_values import to_numpy, to_torch
 from quantizer.ir.graph import Graph, Node, Tensor
@@ -34,8 +34,6 @@ OURS: Mapping[str, str] = {
     OWN: "the model on integers, our functions of --platform",
     REFERENCE: "onnx.reference, ONNX's own evaluator",
 }
-WHOLE_MODELS = "onnx-qdq"
-"""The form whose workers run any ONNX file."""
 BYTE = 8
 PATIENCE = 600.0
 """The time limit of a whole model, in seconds."""
