@@ -63,13 +63,20 @@ def rounded_root(squares: Tensor, ratio: Fraction, rounding: RoundingMode) -> Te
     value = squares.double().sqrt() * float(ratio)
     result = round_tensor(value, rounding).to(torch.int64)
     band, twice = TIE_BAND * value.clamp(min=1.0), value * 2
-    for index in map(tuple, ((twice - twice.round()).abs() <= 2 * band).nonzero().tolist()):
-        square = 4 * int(squares[index]) * ratio**2
-        halves = math.isqrt(square.numerator // square.denominator)
-        # A root that is not a half lies between two halves. All numbers there round alike, so the middle replaces it.
-        beside = Fraction(halves**2 != square, 2)
-        result[index] = round_scalar((halves + beside) / 2, rounding)
+    near = (twice - twice.round()).abs() <= 2 * band
+    # many elements of a large tensor have the same square
+    known, places = squares[near].unique(return_inverse=True)
+    result[near] = torch.tensor([_decided(one, ratio, rounding) for one in known.tolist()], dtype=torch.int64)[places]
     return result
+
+
+def _decided(square: int, ratio: Fraction, rounding: RoundingMode) -> int:
+    """Return `sqrt(square) * ratio`, rounded in integers."""
+    wanted = 4 * square * ratio**2
+    halves = math.isqrt(wanted.numerator // wanted.denominator)
+    # A root that is not a half lies between two halves. All numbers there round alike, so the middle replaces it.
+    beside = Fraction(halves**2 != wanted, 2)
+    return round_scalar((halves + beside) / 2, rounding)
 
 
 def quotient(numerator: Tensor, mantissa: Tensor, exponent: Tensor, rounding: RoundingMode) -> Tensor:

@@ -34,9 +34,9 @@ def quantized(x: Tensor, *, parameters: Parameters, axes: tuple[int, ...], keepd
     ratio = Fraction(float(own.scale)) ** rows.shape[-1] / Fraction(float(out.scale))
     # clamped as Python integers, because a product may leave int64
     least, most = (end - int(out.zero_point) for end in (out.qmin, out.qmax))
-    steps = [
-        min(max(round_scalar(math.prod(row) * ratio, mode), least), most)
-        for row in rows.reshape(-1, rows.shape[-1]).tolist()
-    ]
+    products = [math.prod(row) for row in rows.reshape(-1, rows.shape[-1]).tolist()]
+    # many elements of a large tensor have the same product
+    known = {one: min(max(round_scalar(one * ratio, mode), least), most) for one in set(products)}
+    steps = [known[one] for one in products]
     shape = [1 if axis in axes else size for axis, size in enumerate(x.shape) if keepdims or axis not in axes]
     return torch.tensor(steps, dtype=torch.int64).reshape(shape) + out.zero_point

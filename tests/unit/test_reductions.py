@@ -102,6 +102,12 @@ def test_a_root_at_a_tie_follows_the_rounding_mode():
     assert rounded_root(squares, half, "down").tolist() == [1, 2, 3, 5 * 10**8, 10**8, 10**8, 10**8]
 
 
+def test_each_element_has_the_root_of_its_own_square():
+    squares = torch.tensor([[25, 9, 24], [9, 25, 26]])
+    assert rounded_root(squares, Fraction(1, 2), "half_up").tolist() == [[3, 2, 2], [2, 3, 3]]
+    assert rounded_root(squares[:0], Fraction(1, 2), "half_up").shape == (0, 3)
+
+
 def test_products_past_every_integer_type_are_exact():
     provided = decided("reduce_prod", "a16", {"x": (-1.0, 1.0), "y": (-1.0, 1.0)})
     own, out = provided.inputs["x"], provided.outputs["y"]

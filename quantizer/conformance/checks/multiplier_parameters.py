@@ -263,8 +263,9 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
     variant = rescale.variant
     if variant == "exact":
         got = _exact_number(one.mantissa, one.shift, rescale.divisor)
-        away = 0.0 if got == one.ratio else math.inf
-        return Finding(one.name, away, f"{float(one.ratio)!r}", f"{float(got)!r}", "the exact ratio of scales")
+        ratio = one.ratio
+        away = 0.0 if got == ratio else math.inf
+        return Finding(one.name, away, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales")
     if variant in FLOAT_PRODUCTS:
         wanted = FLOAT_PRODUCTS[variant]([np.float32(scale) for scale in one.scales], np.float32(one.output))
         return one.is_number(wanted, f"the float32 number of {variant}")

@@ -83,7 +83,9 @@ def _exact_platform(trial: Trial, stages: dict[str, Array]) -> Verdict:
     deviation, spread, count = _moments(trial)
     scale, epsilon = Fraction(float(trial.parameters.inputs["x"].scale)), Fraction(float(trial.bound["epsilon"]))
     offset = epsilon * count * count / scale**2
-    roots = [_floored_root(int(value) + offset) for value in spread.ravel()]
+    # many rows of a large tensor have the same spread
+    known = {value: _floored_root(int(value) + offset) for value in set(spread.ravel().tolist())}
+    roots = [known[value] for value in spread.ravel().tolist()]
     # the exponent first, because the root depends on it
     for place, name in enumerate(("exponent", "root")):
         wanted = np.array([pair[1 - place] for pair in roots], dtype=np.int64).reshape(spread.shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from fractions import Fraction
@@ -106,11 +107,17 @@ def _combined(
     operands = {name: values * float(factors[name] * gain) for name, values in trial.centred.items()}
     value = trial.reference(operands)
 
-    def selected(index: tuple[int, ...]) -> Fraction:
-        own = {name: factors.get(name.removeprefix("-"), Fraction(1)) for name in parts}
-        near = [own[name] * int(part[index]) * gain for name, part in parts.items()]
+    own = [factors.get(name.removeprefix("-"), Fraction(1)) * gain for name in parts]
+
+    # elements of equal operands are many in a large tensor
+    @functools.cache
+    def nearest(number: float, steps: tuple[int, ...]) -> Fraction:
         # float64 has selected one of these numbers; the nearest is that one
-        return min(near, key=lambda number: abs(number - Fraction(float(value[index]))))
+        near = [factor * step for factor, step in zip(own, steps, strict=True)]
+        return min(near, key=lambda one: abs(one - Fraction(number)))
+
+    def selected(index: tuple[int, ...]) -> Fraction:
+        return nearest(float(value[index]), tuple(int(part[index]) for part in parts.values()))
 
     return value, selected
 

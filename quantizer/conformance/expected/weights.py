@@ -65,17 +65,11 @@ def weight(
     """
     signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
     per_channel = axis is not None and (part.granularity == "channel" or group is not None)
-    if per_channel:
-        rows = np.moveaxis(values, axis or 0, 0)
-        size = group or 1
-        # every channel sees the values of its whole group
-        parts = [rows[c // size * size : c // size * size + size] for c in range(len(rows))]
-    else:
-        parts = [values]
+    # every channel sees the values of its whole group
     found = [
         choose(
-            min(0.0, float(p.min())),
-            max(0.0, float(p.max())),
+            min(0.0, low),
+            max(0.0, high),
             part.bits,
             rule,
             signed=signed,
@@ -83,7 +77,7 @@ def weight(
             restricted=part.range == "restricted",
             power_of_two=part.rule == "power_of_two",
         )
-        for p in parts
+        for low, high in _extrema(values, axis or 0, group or 1 if per_channel else None)
     ]
     qmin, qmax = code_ends(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
     scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
@@ -91,6 +85,16 @@ def weight(
         scale, zero, steps = scale[0], zero[0], steps[0]
     known = None if found[0][2] is None else np.asarray(steps, dtype=F32)
     return Expected(integer(part.bits, signed=signed), np.asarray(scale), np.asarray(zero), qmin, qmax, known)
+
+
+def _extrema(values: Array, axis: int, size: int | None) -> list[tuple[float, float]]:
+    """Return the smallest and the largest value of each channel's group of *size*; of the whole tensor without one."""
+    if size is None:
+        return [(float(values.min()), float(values.max()))]
+    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    starts = np.arange(0, len(rows), size)
+    lows, highs = np.minimum.reduceat(rows.min(axis=1), starts), np.maximum.reduceat(rows.max(axis=1), starts)
+    return [(float(lows[c // size]), float(highs[c // size])) for c in range(len(rows))]
 
 
 def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:
