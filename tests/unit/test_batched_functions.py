@@ -1,5 +1,6 @@
 """A function that takes K trials in one call: called once, judged trial by trial, red if it mixes trials."""
 
+import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.generation.batches import RANGES, member
+from quantizer.conformance.generation.batches import RANGES, member, sibling
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
@@ -119,6 +120,71 @@ def test_a_function_that_mixes_trials_fails_and_names_the_trial(how):
         (verdict,) = judge(Trial(trial.target, trial.case, SESSION.engine), ("repeat",))
     assert verdict.failing
     assert re.search(r"of a batch of \d+ has other codes than alone", verdict.reason)
+
+
+def one_of(own, parameters, named, k, **changes):
+    """Return the codes of trial *k*, with its own tensors, or those of another trial that *changes* names."""
+    mine = {n: v[changes.get(n, k)][None] if isinstance(v, torch.Tensor) else v for n, v in named.items()}
+    return own(parameters=(parameters,), **mine)[0]
+
+
+def of_the_first(field):
+    """Take one field of the parameters from the first trial."""
+    return lambda own, parameters, named, k: one_of(
+        own, dataclasses.replace(parameters[k], **{field: getattr(parameters[0], field)}), named, k
+    )
+
+
+def first(name):
+    return lambda own, parameters, named, k: one_of(own, parameters[k], named, k, **{name: 0})
+
+
+def placed(order):
+    """Give each trial the codes of the trial at *order*(its place, the number of trials)."""
+    return lambda own, parameters, named, k: one_of(
+        own, parameters[order(k, len(parameters))], named, order(k, len(parameters))
+    )
+
+
+SHARED = {
+    "zero points of the inputs": ("relu", of_the_first("inputs")),
+    "multipliers": ("matmul", of_the_first("rescale")),
+    "tables": ("sigmoid", of_the_first("tables")),
+    "weights": ("fully_connected", first("weight")),
+    "biases": ("conv2d", first("bias")),
+    "one of two buffers": ("mul", placed(lambda k, n: n - 1 - (n - 1 - k) % 2)),
+    "one of four buffers": ("add", placed(lambda k, n: n - 1 - (n - 1 - k) % 4)),
+    "the order of trials": ("sub", placed(lambda k, n: n - 1 - k)),
+    "a rest after groups of eight": ("maximum", placed(lambda k, n: k - 1 if n > 8 and k >= n - n % 8 else k)),
+}
+"""What a batched function takes from a wrong trial -> an operator, and the function that does so."""
+
+
+@pytest.mark.parametrize("what", SHARED)
+def test_a_function_that_takes_one_thing_from_another_trial_fails(what):
+    """The trials beside the case differ from it in ranges, constants and data, and stand in no periodic order."""
+    op, wrong = SHARED[what]
+    own = each(op, [])
+    function = lambda *, parameters, **named: torch.stack(  # noqa: E731
+        [wrong(own, parameters, named, k) for k in range(len(parameters))]
+    )
+    with batched(op, function):
+        found = [judge(Trial(t.target, t.case, SESSION.engine), ("repeat",)) for n in range(4) for t in members(op, n)]
+    assert any(verdict.failing for (verdict,) in found)
+
+
+def test_a_sibling_has_the_structure_of_its_case():
+    for op in (*OPS, "gather", "where", "layer_norm"):
+        trial = members(op)[0]
+        case, other = trial.case, sibling(trial.target, trial.case, 0)
+        assert (other.shapes, other.attrs, other.order, other.activation) == (
+            case.shapes,
+            case.attrs,
+            case.order,
+            case.activation,
+        )
+        assert other.ranges != case.ranges or other.data != case.data
+        assert Trial(trial.target, other, SESSION.engine).got.shape == trial.got.shape
 
 
 def test_a_right_batched_function_passes_repeat():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from quantizer.conformance.generation.batches import sibling
 from quantizer.conformance.generation.hashing import key, sample_number
 from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.provided import copies
@@ -22,9 +23,11 @@ from quantizer.runtime.raised import raised
 
 AHEAD = 8
 """The largest number of cases that a real engine gets in one message."""
-SIZES = (3, 5, 16)
-"""Sizes of the batches that `repeat` runs, one size per case: the case is the first, the last and every second
-trial."""
+SIZES = (3, 16, 21)
+"""Sizes of the batches that `repeat` runs, one size per case: less than a group of 4, 8 or 16 trials, whole groups,
+and whole groups with a rest."""
+SIBLINGS = 2
+"""The number of other cases of the structure that are trials of such a batch."""
 
 
 def ask_ahead(trials: Sequence[Trial]) -> None:
@@ -121,30 +124,57 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
 
 
 def in_a_batch(trial: Trial) -> Verdict | None:
-    """Judge a batch in which the case and another trial alternate: each must have the codes of a separate run.
+    """Judge a batch of the case and other trials of its structure: each must have the codes of a separate run.
 
-    The other trial has reversed operands and another zero point of the output. None if the function under test
-    takes one case per call.
+    The others have ranges, constants and data of their own; the last has the constants of the case, its data in reverse
+    order and another zero point of the output. None if the function under test takes one case per call.
     """
     if not takes_batches(trial):
         return None
     engine = trial.engine
     assert isinstance(engine, BuiltinEngine)
     count = SIZES[key(sample_number(trial.case), "batch") % len(SIZES)]
-    # two trials alternate, so that a mix-up of neighbours shows
-    turns = [(trial.codes, trial.parameters), (_reversed(trial), _moved(trial))]
-    alone = [trial.outcome.codes, trial.run(trial.call, *turns[1]).codes]
-    given = [turns[place % 2] for place in range(count)]
-    operands = [copies(codes) for codes, _ in given]
+    last = _reversed(trial), _moved(trial)
+    turns = [
+        (trial.codes, trial.parameters, trial.outcome.codes),
+        *_siblings(trial),
+        (*last, trial.run(trial.call, *last).codes),
+    ]
+    given = [turns[_turn(place, len(turns))] for place in range(count)]
+    operands = [copies(codes) for codes, _, _ in given]
     with trial.placing():
-        made = _codes(engine.run_together(trial.call, operands, [parameters for _, parameters in given]))
-    for place, staged in enumerate(made):
-        wanted = alone[place % 2].numpy()
+        made = _codes(engine.run_together(trial.call, operands, [parameters for _, parameters, _ in given]))
+    for place, (staged, (_, _, alone)) in enumerate(zip(made, given, strict=True)):
         text = f"the codes of trial {place} alone, which is one of a batch of {count}"
-        verdict = judge_equal("repeat", trial, staged.codes.numpy(), wanted, text)
+        verdict = judge_equal("repeat", trial, staged.codes.numpy(), alone.numpy(), text)
         if verdict.failing:
             return replace(verdict, reason=f"trial {place} of a batch of {count} has other codes than alone")
     return None
+
+
+def _turn(place: int, count: int) -> int:
+    """Return which of *count* trials is at a place: the digits' sum (Thue and Morse), which repeats with no period."""
+    total = 0
+    while place:
+        place, digit = divmod(place, count)
+        total += digit
+    return total % count
+
+
+def _siblings(trial: Trial) -> Iterator[tuple[Mapping[str, Tensor], Parameters, Tensor]]:
+    """Yield codes, parameters and results of other cases of the structure, without those that give no codes alone."""
+    for number in range(SIBLINGS):
+        other = Trial(trial.target, sibling(trial.target, trial.case, number), trial.engine)
+        # every case of the structure is judged alone elsewhere: one that declines or raises says nothing of batches
+        if other.refusal is None and not isinstance(_tried(other), Exception):
+            yield other.codes, other.parameters, other.outcome.codes
+
+
+def _tried(trial: Trial) -> Staged | Exception:
+    try:
+        return trial.outcome
+    except Exception as err:  # noqa: BLE001 - see `_siblings`
+        return err
 
 
 def _reversed(trial: Trial) -> Mapping[str, Tensor]:
