@@ -50,6 +50,8 @@ def tiled(trial: Trial) -> Verdict | None:
     if not trial.case.tiles.sizes:
         return None
     plan = planned(trial, trial.case.tiles)
+    if len(plan) == 1 < len(tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles)):
+        return inconclusive("tiled", "the registered tiling function leaves the output whole: no part of it was run")
     # the judge adds up the parts of a split sum, so the engine must show them
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
