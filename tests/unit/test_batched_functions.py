@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from quantizer.conformance.faults.cases import gate_cases
 from quantizer.conformance.generation.batches import RANGES, member, sibling
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.trials.together import SIZES, run_together
+from quantizer.conformance.trials.together import SIZES, mixed_batch, run_together
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.numerics.batched import of_batches, trials_of
+from quantizer.numerics.float32_stages import to_codes
 from quantizer.ops import REGISTRY, Registration, operator
 
 SESSION = open_session(Options(root=Path(__file__).parents[2]))
@@ -43,8 +45,8 @@ def batched(op, function):
 
 
 class _registered:
-    def __init__(self, op, entry):
-        self.key, self.entry = (op, "quantized", "ideal"), entry
+    def __init__(self, op, entry, platform="ideal"):
+        self.key, self.entry = (op, "quantized", platform), entry
 
     def __enter__(self):
         self.before = {key: list(known) for key, known in REGISTRY.entries.items()}
@@ -171,6 +173,38 @@ def test_a_function_that_takes_one_thing_from_another_trial_fails(what):
     with batched(op, function):
         found = [judge(Trial(t.target, t.case, SESSION.engine), ("repeat",)) for n in range(4) for t in members(op, n)]
     assert any(verdict.failing for (verdict,) in found)
+
+
+def products(off):
+    """Return a batched matmul in float32. In a batch of several trials it adds two parts of each sum, and *off*."""
+
+    def product(a, b, provided, *, alone):
+        x, w = (
+            (codes - provided.inputs[n].zero_point).float() * provided.inputs[n].scale.float()
+            for n, codes in (("a", a), ("b", b))
+        )
+        half = 0 if alone else x.shape[-1] // 2
+        made = x[..., :half] @ w[..., :half, :] + x[..., half:] @ w[..., half:, :]
+        return to_codes(made, provided.outputs["y"], provided.platform) + (off if half else 0)
+
+    return lambda a, b, *, parameters: torch.stack(
+        [product(a[k], b[k], one, alone=len(parameters) == 1) for k, one in enumerate(parameters)]
+    )
+
+
+@pytest.mark.parametrize(("off", "status"), [(0, "pass"), (1, "fail")])
+def test_float32_sums_of_a_batch_may_have_another_order_where_the_platform_promises_none(off, status):
+    """Each result is judged by the interval of the sum in any order."""
+    targets = SESSION.all_targets(SESSION.library.spec("matmul"))
+    target = next(one for one in targets if one.id == "matmul-a8-torch_x86")
+    case = next(c for t, c in gate_cases(SESSION, "matmul", "torch_x86") if c.shapes["a"] == (129, 257))
+    like = Registration("matmul", "quantized", of_batches(products(off)), (1 << 30,), None, "a plugin")
+    entry = dataclasses.replace(like, platform="torch_x86", batched=True, apart=True)
+    with _registered("matmul", entry, "torch_x86"):
+        several = mixed_batch(Trial(target, case, SESSION.engine))
+        (verdict,) = judge(Trial(target, case, SESSION.engine), ("repeat",))
+    assert any((codes != one.outcome.codes).any() for one, codes in several)
+    assert verdict.status == status
 
 
 def test_a_sibling_has_the_structure_of_its_case():

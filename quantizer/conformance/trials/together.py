@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -10,12 +10,11 @@ from torch import Tensor
 
 from quantizer.conformance.generation.batches import sibling
 from quantizer.conformance.generation.hashing import key, sample_number
-from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError
 from quantizer.core.verdict import Verdict, failure
-from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Asked
@@ -123,33 +122,23 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
     return [Staged(one.codes.to(torch.int64), one.stages) for one in made]
 
 
-def in_a_batch(trial: Trial) -> Verdict | None:
-    """Judge a batch of the case and other trials of its structure: each must have the codes of a separate run.
+def mixed_batch(trial: Trial) -> list[tuple[Trial, Tensor]]:
+    """Return the trials of a batch that has the case in it, each with the codes that it gets there.
 
-    The others have ranges, constants and data of their own; the last has the constants of the case, its data in reverse
-    order and another zero point of the output. None if the function under test takes one case per call.
+    The other trials have ranges, constants and data of their own; the last has the constants of the case, its data in
+    reverse order and another zero point of the output. Empty if the function under test takes one case per call.
     """
     if not takes_batches(trial):
-        return None
+        return []
     engine = trial.engine
     assert isinstance(engine, BuiltinEngine)
     count = SIZES[key(sample_number(trial.case), "batch") % len(SIZES)]
-    last = _reversed(trial), _moved(trial)
-    turns = [
-        (trial.codes, trial.parameters, trial.outcome.codes),
-        *_siblings(trial),
-        (*last, trial.run(trial.call, *last).codes),
-    ]
+    turns = [trial, *_siblings(trial), _moved(trial)]
     given = [turns[_turn(place, len(turns))] for place in range(count)]
-    operands = [copies(codes) for codes, _, _ in given]
+    operands = [copies(one.codes) for one in given]
     with trial.placing():
-        made = _codes(engine.run_together(trial.call, operands, [parameters for _, parameters, _ in given]))
-    for place, (staged, (_, _, alone)) in enumerate(zip(made, given, strict=True)):
-        text = f"the codes of trial {place} alone, which is one of a batch of {count}"
-        verdict = judge_equal("repeat", trial, staged.codes.numpy(), alone.numpy(), text)
-        if verdict.failing:
-            return replace(verdict, reason=f"trial {place} of a batch of {count} has other codes than alone")
-    return None
+        made = _codes(engine.run_together(trial.call, operands, [one.parameters for one in given]))
+    return [(one, staged.codes) for one, staged in zip(given, made, strict=True)]
 
 
 def _turn(place: int, count: int) -> int:
@@ -161,23 +150,23 @@ def _turn(place: int, count: int) -> int:
     return total % count
 
 
-def _siblings(trial: Trial) -> Iterator[tuple[Mapping[str, Tensor], Parameters, Tensor]]:
-    """Yield codes, parameters and results of other cases of the structure, without those that give no codes alone."""
+def _siblings(trial: Trial) -> Iterator[Trial]:
+    """Yield other cases of the structure, without those that give no codes alone."""
     for number in range(SIBLINGS):
         other = Trial(trial.target, sibling(trial.target, trial.case, number), trial.engine)
         # every case of the structure is judged alone elsewhere: one that declines or raises says nothing of batches
-        if other.refusal is None and not isinstance(_tried(other), Exception):
-            yield other.codes, other.parameters, other.outcome.codes
+        if other.refusal is None and _gives_codes(other):
+            yield other
 
 
-def _tried(trial: Trial) -> Staged | Exception:
+def _gives_codes(trial: Trial) -> bool:
     try:
-        return trial.outcome
-    except Exception as err:  # noqa: BLE001 - see `_siblings`
-        return err
+        return trial.outcome is not None
+    except Exception:  # noqa: BLE001 - see `_siblings`
+        return False
 
 
-def _reversed(trial: Trial) -> Mapping[str, Tensor]:
+def _reversed(trial: Trial) -> dict[str, Tensor]:
     """Return the activations' codes in reverse order; constants and indices stay, because parameters belong to them."""
     inputs = trial.spec.inputs
     return {
@@ -188,10 +177,13 @@ def _reversed(trial: Trial) -> Mapping[str, Tensor]:
     }
 
 
-def _moved(trial: Trial) -> Parameters:
-    """Return the parameters with another zero point of the output."""
+def _moved(trial: Trial) -> Trial:
+    """Return the trial of the reversed codes with another zero point of the output."""
     output = trial.output
     # a zero point at the upper end moves down
     step = 1 if int(output.zero_point.max()) < output.qmax else -1
     moved = replace(output, zero_point=output.zero_point + step)
-    return replace(trial.parameters, outputs={**trial.parameters.outputs, "y": moved})
+    other = Trial(trial.target, trial.case, trial.engine)
+    other.provide(replace(trial.parameters, outputs={**trial.parameters.outputs, "y": moved}))
+    other.codes = _reversed(trial)
+    return other
