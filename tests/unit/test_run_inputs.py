@@ -36,6 +36,7 @@ CHANGED = {
     "a module that was imported": "lib/numbers_of_others.py",
     "its compiled form": f"lib/__pycache__/numbers_of_others.{TAG}.pyc",
     "its form with pytest's assertions": f"lib/__pycache__/numbers_of_others{inputs.PYTEST_TAIL}",
+    "the template of the page": "code/quantizer/reporting/templates/report.html",
     "a shipped spec": "code/quantizer/op_specs/relu.yaml",
     "the shipped schemes": "code/quantizer/op_specs/schemes.yaml",
     "a platform of a room": "code/quantizer/platforms/ideal/ideal.yaml",

@@ -175,7 +175,7 @@ class Inputs:
         # zip files on the path, and entries that do not exist
         archives = [place for place in self._packages if not place.is_dir()]
         places = [self._programs.with_name("pyvenv.cfg"), *programs, *archives]
-        code = [*_below(self._ours, ".py"), *self._compiled, *self._modules]
+        code = [*_below(self._ours, (".py", ".html")), *self._compiled, *self._modules]
         plugins = [path for place in self._plugins for path in ([place] if place.is_file() else _below(place, ".py"))]
         files = [*self._files, *plugins, beside, *started, *places, *root]
         files += _walked(self._folders, SUFFIXES, self._away)
@@ -201,7 +201,7 @@ def _walked(places: Sequence[Path], suffixes: tuple[str, ...], away: Path) -> It
             yield from (Path(folder, name) for name in names if name.endswith(suffixes))
 
 
-def _below(folder: Path, suffix: str) -> list[str]:
+def _below(folder: Path, suffix: str | tuple[str, ...]) -> list[str]:
     """Return the files below a folder whose names end in *suffix*."""
     return [f"{place}{os.sep}{name}" for place, _, names in os.walk(folder) for name in names if name.endswith(suffix)]
 

@@ -23,7 +23,8 @@ LARGEST = 1e30
 def with_other_data(trial: Trial) -> Iterator[Trial]:
     """Yield a plugin function's case with each of the CHANGES of its activations, then with a wider output range.
 
-    Indices stay. A change without effect (on constant data) is left out.
+    Indices stay. A change without effect (on constant data) is left out. The case itself runs before each: a function
+    may keep the last result alone, and another change would have replaced it.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     # only a plugin's function may have cached results
@@ -41,7 +42,9 @@ def with_other_data(trial: Trial) -> Iterator[Trial]:
             other = Trial(trial.target, trial.case, trial.engine)
             other.provide(trial.parameters)
             other.tensors = {**trial.tensors, **moved}
+            trial.run(trial.call, trial.codes, trial.parameters)
             yield other
+    trial.run(trial.call, trial.codes, trial.parameters)
     yield from _under_a_wider_output(trial)
 
 
