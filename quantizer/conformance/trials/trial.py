@@ -175,12 +175,13 @@ class Trial(RealCase):
     def values(self) -> dict[str, Tensor]:
         """The real value of each operand (x^, w^, b^): codes are dequantized, real operands stay as they are."""
         return {
-            name: codes.double() if codes.is_floating_point() else self._real(codes, self.qparams(name))
+            name: codes.double() if codes.is_floating_point() else self.real_of(codes, self.qparams(name))
             for name, codes in self.codes.items()
         }
 
     @staticmethod
-    def _real(codes: Tensor, params: QParams) -> Tensor:
+    def real_of(codes: Tensor, params: QParams) -> Tensor:
+        """Return the real values of codes under *params*."""
         if listed(params) is None:
             return dequantize(codes, params)
         return as_torch(decoded(codes.numpy(), params)) * params.scale
