@@ -1,7 +1,7 @@
 """Other data for a plugin under the same parameters, or the same data under others: it may have cached results.
 
-The quantize rule and the float forward are not given these data: they get the samples and the data of the case. The rule
-is asked anew only where a parameter differs.
+The quantize rule and the float forward are not given these data: they get the samples and the data of the case.
+The rule is asked anew only where a parameter differs.
 """
 
 from __future__ import annotations
