@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from quantizer.conformance.generation.hashing import sample_number
 from quantizer.conformance.generation.one_difference import neighbours
 from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Trial
@@ -20,6 +21,8 @@ from quantizer.ops.registry import BUILT_IN, OVERRIDE
 
 SHARE = 0.75
 """Values keep this share of their distance from the middle of a tensor: all other values move, and ranges stay."""
+NEIGHBOURS = 3
+"""The number of neighbours that one case runs beside; other cases of an item have others."""
 LARGEST = 1e30
 """A calibrated range is widened only if the magnitude of its ends is at most this and at least the inverse."""
 
@@ -67,15 +70,16 @@ def _under_a_wider_output(trial: Trial) -> Iterator[Trial]:
 
 
 def _with_one_difference(trial: Trial) -> Iterator[Trial]:
-    """Yield neighbours of the case at its codes, each prepared by the rule before the case runs once more.
+    """Yield some neighbours of the case at its codes, each prepared by the rule before the case runs once more.
 
     A function may keep its last result, or what the rule prepared last, under a key that lacks the one difference.
     """
     if trial.case.data.given:
         return
-    cases = neighbours(trial.target, trial.case)
-    others = [Trial(trial.target, case, trial.engine) for case in cases]
-    for other in (*(one for one in others if one.declined is None), *_with_other_constants(trial)):
+    others = [Trial(trial.target, case, trial.engine) for case in neighbours(trial.target, trial.case)]
+    others += _with_other_constants(trial)
+    first = sample_number(trial.case) % max(len(others), 1)
+    for other in (one for one in [*others[first:], *others[:first]][:NEIGHBOURS] if one.declined is None):
         other.tensors = {**other.tensors, **_at_codes_of(trial, other)}
         again = Trial(trial.target, trial.case, trial.engine)
         again.provide(trial.parameters)
