@@ -118,6 +118,37 @@ def test_a_function_that_keeps_its_last_result_under_an_incomplete_key_fails(op,
         assert red(op, 4 if complete else 24) is not complete
 
 
+STALE = {
+    "relu": lambda r: (r.shapes, r.attrs, r.ranges["y"]),
+    "add": lambda r: (r.shapes, r.ranges["a"], r.ranges["y"]),
+    "mul": lambda r: (r.shapes, r.ranges["a"], r.ranges["b"]),
+    "elu": lambda r: (r.shapes, r.ranges),
+    "fully_connected": lambda r: (r.shapes, r.ranges, r.constants.get("bias", r.constants["weight"][0]).tolist()),
+}
+"""Operator -> the key under which a rule keeps its last numbers, without one thing that decides them."""
+
+
+@pytest.mark.parametrize("op", STALE)
+def test_a_rule_that_keeps_its_last_numbers_under_an_incomplete_key_fails(op):
+    rule, last = REGISTRY.find(op, "quantize", ("ideal",)), {}
+    rule = default_parameters if rule is None else rule.function
+
+    def prepare(request):
+        key = str(STALE[op](request))
+        if key not in last:
+            last.clear()
+            last[key] = rule(request)
+        return last[key]
+
+    own = REGISTRY.find(op, "quantized", ("ideal",))
+    entries = [
+        Registration(op, "quantize", prepare, (1 << 30,), None, "a plugin"),
+        dataclasses.replace(own, version=(1 << 30,), platform=None, origin="a plugin"),
+    ]
+    with Plugin(op, entries):
+        assert red(op)
+
+
 @pytest.mark.parametrize("op", ["relu", "sigmoid", "add", "matmul", "softmax"])
 def test_a_function_that_uses_what_its_rule_prepared_last_fails(op):
     """As a kernel with static state that two layers of a network would share."""

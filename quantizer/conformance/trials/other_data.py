@@ -80,10 +80,11 @@ def _with_one_difference(trial: Trial) -> Iterator[Trial]:
     others += _with_other_constants(trial)
     first = sample_number(trial.case) % max(len(others), 1)
     for other in (one for one in [*others[first:], *others[:first]][:NEIGHBOURS] if one.declined is None):
-        other.tensors = {**other.tensors, **_at_codes_of(trial, other)}
         again = Trial(trial.target, trial.case, trial.engine)
-        again.provide(trial.parameters)
         again.tensors = dict(trial.tensors)
+        # the rule is asked for the case, then for the neighbour; the function runs in the same order
+        _ = again.parameters
+        other.tensors = {**other.tensors, **_at_codes_of(trial, other)}
         yield again
         yield other
 
@@ -98,15 +99,14 @@ def _at_codes_of(trial: Trial, other: Trial) -> dict[str, Tensor]:
 
 
 def _with_other_constants(trial: Trial) -> Iterator[Trial]:
-    """Yield the case with constants of another seed; nothing if it has none."""
+    """Yield the case with one constant of another seed, for each constant."""
     inputs, data = trial.spec.inputs, trial.case.data
-    present = ((name, inputs[name]) for name in trial.case.shapes)
-    constants = [name for name, item in present if item.role != "activation" and item.kind == "value"]
-    if constants:
-        made = Trial(trial.target, trial.case.but(data=replace(data, seed=data.seed ^ 1)), trial.engine).tensors
-        other = Trial(trial.target, trial.case, trial.engine)
-        other.tensors = {**trial.tensors, **{name: made[name] for name in constants}}
-        yield other
+    made = Trial(trial.target, trial.case.but(data=replace(data, seed=data.seed ^ 1)), trial.engine)
+    for name in trial.case.shapes:
+        if inputs[name].role != "activation" and inputs[name].kind == "value":
+            other = Trial(trial.target, trial.case, trial.engine)
+            other.tensors = {**trial.tensors, name: made.tensors[name]}
+            yield other
 
 
 def _step(trial: Trial, name: str) -> float:
