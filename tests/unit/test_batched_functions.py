@@ -1,5 +1,6 @@
 """A function that takes K trials in one call: called once, judged trial by trial, red if it mixes trials."""
 
+import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -7,14 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.generation.batches import RANGES, member
+from quantizer.conformance.faults.cases import gate_cases
+from quantizer.conformance.generation.batches import RANGES, member, sibling
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.trials.together import SIZES, run_together
+from quantizer.conformance.trials.together import SIZES, mixed_batch, run_together
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.numerics.batched import of_batches, trials_of
+from quantizer.numerics.float32_stages import to_codes
 from quantizer.ops import REGISTRY, Registration, operator
 
 SESSION = open_session(Options(root=Path(__file__).parents[2]))
@@ -42,8 +45,8 @@ def batched(op, function):
 
 
 class _registered:
-    def __init__(self, op, entry):
-        self.key, self.entry = (op, "quantized", "ideal"), entry
+    def __init__(self, op, entry, platform="ideal"):
+        self.key, self.entry = (op, "quantized", platform), entry
 
     def __enter__(self):
         self.before = {key: list(known) for key, known in REGISTRY.entries.items()}
@@ -119,6 +122,103 @@ def test_a_function_that_mixes_trials_fails_and_names_the_trial(how):
         (verdict,) = judge(Trial(trial.target, trial.case, SESSION.engine), ("repeat",))
     assert verdict.failing
     assert re.search(r"of a batch of \d+ has other codes than alone", verdict.reason)
+
+
+def one_of(own, parameters, named, k, **changes):
+    """Return the codes of trial *k*, with its own tensors, or those of another trial that *changes* names."""
+    mine = {n: v[changes.get(n, k)][None] if isinstance(v, torch.Tensor) else v for n, v in named.items()}
+    return own(parameters=(parameters,), **mine)[0]
+
+
+def of_the_first(field):
+    """Take one field of the parameters from the first trial."""
+    return lambda own, parameters, named, k: one_of(
+        own, dataclasses.replace(parameters[k], **{field: getattr(parameters[0], field)}), named, k
+    )
+
+
+def first(name):
+    return lambda own, parameters, named, k: one_of(own, parameters[k], named, k, **{name: 0})
+
+
+def placed(order):
+    """Give each trial the codes of the trial at *order*(its place, the number of trials)."""
+    return lambda own, parameters, named, k: one_of(
+        own, parameters[order(k, len(parameters))], named, order(k, len(parameters))
+    )
+
+
+SHARED = {
+    "zero points of the inputs": ("relu", of_the_first("inputs")),
+    "multipliers": ("matmul", of_the_first("rescale")),
+    "tables": ("sigmoid", of_the_first("tables")),
+    "weights": ("fully_connected", first("weight")),
+    "biases": ("conv2d", first("bias")),
+    "one of two buffers": ("mul", placed(lambda k, n: n - 1 - (n - 1 - k) % 2)),
+    "one of four buffers": ("add", placed(lambda k, n: n - 1 - (n - 1 - k) % 4)),
+    "the order of trials": ("sub", placed(lambda k, n: n - 1 - k)),
+    "a rest after groups of eight": ("maximum", placed(lambda k, n: k - 1 if n > 8 and k >= n - n % 8 else k)),
+}
+"""What a batched function takes from a wrong trial -> an operator, and the function that does so."""
+
+
+@pytest.mark.parametrize("what", SHARED)
+def test_a_function_that_takes_one_thing_from_another_trial_fails(what):
+    """The trials beside the case differ from it in ranges, constants and data, and stand in no periodic order."""
+    op, wrong = SHARED[what]
+    own = each(op, [])
+    function = lambda *, parameters, **named: torch.stack(  # noqa: E731
+        [wrong(own, parameters, named, k) for k in range(len(parameters))]
+    )
+    with batched(op, function):
+        found = [judge(Trial(t.target, t.case, SESSION.engine), ("repeat",)) for n in range(4) for t in members(op, n)]
+    assert any(verdict.failing for (verdict,) in found)
+
+
+def products(off):
+    """Return a batched matmul in float32. In a batch of several trials it adds two parts of each sum, and *off*."""
+
+    def product(a, b, provided, *, alone):
+        x, w = (
+            (codes - provided.inputs[n].zero_point).float() * provided.inputs[n].scale.float()
+            for n, codes in (("a", a), ("b", b))
+        )
+        half = 0 if alone else x.shape[-1] // 2
+        made = x[..., :half] @ w[..., :half, :] + x[..., half:] @ w[..., half:, :]
+        return to_codes(made, provided.outputs["y"], provided.platform) + (off if half else 0)
+
+    return lambda a, b, *, parameters: torch.stack(
+        [product(a[k], b[k], one, alone=len(parameters) == 1) for k, one in enumerate(parameters)]
+    )
+
+
+@pytest.mark.parametrize(("off", "status"), [(0, "pass"), (1, "fail")])
+def test_float32_sums_of_a_batch_may_have_another_order_where_the_platform_promises_none(off, status):
+    """Each result is judged by the interval of the sum in any order."""
+    targets = SESSION.all_targets(SESSION.library.spec("matmul"))
+    target = next(one for one in targets if one.id == "matmul-a8-torch_x86")
+    case = next(c for t, c in gate_cases(SESSION, "matmul", "torch_x86") if c.shapes["a"] == (129, 257))
+    like = Registration("matmul", "quantized", of_batches(products(off)), (1 << 30,), None, "a plugin")
+    entry = dataclasses.replace(like, platform="torch_x86", batched=True, apart=True)
+    with _registered("matmul", entry, "torch_x86"):
+        several = mixed_batch(Trial(target, case, SESSION.engine))
+        (verdict,) = judge(Trial(target, case, SESSION.engine), ("repeat",))
+    assert any((codes != one.outcome.codes).any() for one, codes in several)
+    assert verdict.status == status
+
+
+def test_a_sibling_has_the_structure_of_its_case():
+    for op in (*OPS, "gather", "where", "layer_norm"):
+        trial = members(op)[0]
+        case, other = trial.case, sibling(trial.target, trial.case, 0)
+        assert (other.shapes, other.attrs, other.order, other.activation) == (
+            case.shapes,
+            case.attrs,
+            case.order,
+            case.activation,
+        )
+        assert other.ranges != case.ranges or other.data != case.data
+        assert Trial(trial.target, other, SESSION.engine).got.shape == trial.got.shape
 
 
 def test_a_right_batched_function_passes_repeat():

@@ -36,11 +36,20 @@ CHANGED = {
     "a module that was imported": "lib/numbers_of_others.py",
     "its compiled form": f"lib/__pycache__/numbers_of_others.{TAG}.pyc",
     "its form with pytest's assertions": f"lib/__pycache__/numbers_of_others{inputs.PYTEST_TAIL}",
+    "the template of the page": "code/quantizer/reporting/templates/report.html",
+    "a shipped spec": "code/quantizer/op_specs/relu.yaml",
+    "the shipped schemes": "code/quantizer/op_specs/schemes.yaml",
+    "a platform of a room": "code/quantizer/platforms/ideal/ideal.yaml",
+    "the schemes of a room": "code/quantizer/platforms/ideal/schemes.yaml",
+    "a golden of a room": "code/quantizer/platforms/ideal/cases/golden/add.jsonl",
+    "a stored failure": "run/cases/regressions/relu-0123456789ab.json",
+    "the case of a defect in a room": "code/quantizer/platforms/ideal/cases/defects/relu.json",
     "what Python runs at its start": "path/usercustomize.py",
 }
 OTHER = (
     "run/reports/out/records.jsonl",
     "run/notes.txt",
+    "run/my_specs/report.json",
     "run/my_specs/.cache/x.py",
     "code/quantizer/__pycache__/x.pyc",
     f"code/quantizer/__pycache__/edited.{TAG}.pyc",
@@ -77,6 +86,11 @@ def seen(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "numbers_of_others", module)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "path"), str(tmp_path / "site/python311.zip")])
     monkeypatch.setattr(inputs.quantizer, "__file__", str(tmp_path / "code/quantizer/__init__.py"))
+    shipped, room = (tmp_path / "code/quantizer" / name for name in ("op_specs", "platforms/ideal"))
+    monkeypatch.setattr(inputs, "shipped_folder", lambda: shipped)
+    monkeypatch.setattr(inputs, "shipped_platforms", lambda: [room / "ideal.yaml"])
+    monkeypatch.setattr(inputs, "scheme_files", lambda _: [room / "schemes.yaml"])
+    monkeypatch.setattr(inputs, "rooms", lambda: [types.SimpleNamespace(cases=room / "cases")])
     monkeypatch.setattr(inputs.site, "getsitepackages", lambda: [str(tmp_path / "site")])
     root = tmp_path / "run"
     config = types.SimpleNamespace(args=["my_specs"], invocation_params=types.SimpleNamespace(dir=root))

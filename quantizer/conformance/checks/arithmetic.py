@@ -46,11 +46,11 @@ def arithmetic(trial: Trial) -> Verdict:
     If a plugin's sums may depend on where its operands lie in memory, its codes for operands in other memory are
     judged, too.
     """
-    verdict = _of_codes(trial)
-    return verdict if verdict.failing or not trial.any_order else in_other_memory(trial, verdict, _of_codes)
+    verdict = of_codes(trial)
+    return verdict if verdict.failing or not trial.any_order else in_other_memory(trial, verdict, of_codes)
 
 
-def _of_codes(trial: Trial) -> Verdict:
+def of_codes(trial: Trial) -> Verdict:
     """Judge the codes of one run.
 
     The codes are judged under the numbers and stages that the platform declares (`declared.py`). A stage that is shown

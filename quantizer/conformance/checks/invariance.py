@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quantizer.conformance.checks.enclosed import enclosed
+from quantizer.conformance.checks.arithmetic import of_codes
 from quantizer.conformance.checks.float_forward import float_radius, left_open
 from quantizer.conformance.trials.elements import ALLOWED, Allowed, judge_codes, judge_equal, judge_reals
 from quantizer.conformance.trials.provided import copies
-from quantizer.conformance.trials.together import in_a_batch
+from quantizer.conformance.trials.together import mixed_batch
 from quantizer.conformance.trials.trial import TILED, Trial
 from quantizer.core.case import TilePlan
 from quantizer.core.errors import RefusedError
@@ -50,6 +50,8 @@ def tiled(trial: Trial) -> Verdict | None:
     if not trial.case.tiles.sizes:
         return None
     plan = planned(trial, trial.case.tiles)
+    if len(plan) == 1 < len(tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles)):
+        return inconclusive("tiled", "the registered tiling function leaves the output whole: no part of it was run")
     # the judge adds up the parts of a split sum, so the engine must show them
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
         return inconclusive("tiled", f"engine {trial.engine.name} shows no accumulators to split")
@@ -77,13 +79,15 @@ def tiled(trial: Trial) -> Verdict | None:
 def owed(trial: Trial) -> tuple[Array, Array]:
     """Return the codes of the first run: a run of the same numbers in another shape or order must give them too.
 
-    An enclosing arithmetic promises no order: return all codes that `arithmetic` allows.
+    An enclosing arithmetic promises no order, nor does a platform for float32 sums of a plugin: return all codes that
+    `arithmetic` allows.
     """
-    if trial.target.platform.enclosing is None or trial.spec.error_model.kind == "index":
+    any_order = trial.target.platform.enclosing is not None or trial.any_order
+    if not any_order or trial.spec.error_model.kind == "index":
         return trial.got, trial.got
     if not set(ALLOWED) <= trial.shared.keys():
         # judging stores the limits of each element
-        enclosed(trial)
+        of_codes(trial)
     low, high = (trial.shared.get(name, trial.got) for name in ALLOWED)
     return low, high
 
@@ -265,10 +269,21 @@ def repeat(trial: Trial) -> Verdict:
             return failure("repeat", f"the engine wrote into operand {name}", worst)
     if (written := trial.damaged()) is not None:
         return failure("repeat", f"the engine wrote into {written}")
-    if (mixed := in_a_batch(trial)) is not None:
+    if (mixed := _in_a_batch(trial)) is not None:
         return mixed
     verdict = judge_equal("repeat", trial, again, before, "the codes of the first run")
     return verdict if verdict.failing else _on_threads(trial) or verdict
+
+
+def _in_a_batch(trial: Trial) -> Verdict | None:
+    """Return the failure of a batch of the case and others: each must have the codes that it has alone."""
+    several = mixed_batch(trial)
+    for place, (one, codes) in enumerate(several):
+        made_of = f"the codes of trial {place} alone, which is one of a batch of {len(several)}"
+        verdict = judge_codes("repeat", one, Allowed(*owed(one), made_of=made_of), got=codes.numpy())
+        if verdict.failing:
+            return replace(verdict, reason=f"trial {place} of a batch of {len(several)} has other codes than alone")
+    return None
 
 
 def _on_threads(trial: Trial) -> Verdict | None:

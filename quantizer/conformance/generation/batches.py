@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from quantizer.conformance.generation.builder import complete, drawn
 from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
-from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.stacks import PARTS, SEED_BITS, stacked
+from quantizer.conformance.generation.hashing import key, sample_number
+from quantizer.conformance.generation.stacks import ALONE, PARTS, SEED_BITS, stacked
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
+from quantizer.core.shapes import variables
 
 T = TypeVar("T")
 RANGES = 4
@@ -35,6 +36,16 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     data = sets[(sets.index(first) + place) % len(sets)]
     case = complete(target, bound, present, data, own.integer("seed", 0, (1 << SEED_BITS) - 1), chooser)
     return stacked(target, case, chooser, keeps=False, most=most)
+
+
+def sibling(target: Target, case: Case, number: int) -> Case:
+    """Return another case of the structure of *case*, with ranges, constants and data of its own, untiled."""
+    row = {"order": case.order, "activation": case.activation, "tiles": "untiled"}
+    chooser = HashChoices(key(number, target.id, "sibling", str(sample_number(case))), row)
+    sets = [name for name in target.spec.data if name not in ALONE] or target.spec.data
+    bound = variables(target.spec, case.shapes, case.attrs)
+    seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
+    return complete(target, bound, [*case.shapes], chooser.option("data", sets), seed, chooser)
 
 
 class _Member:

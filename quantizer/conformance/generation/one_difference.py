@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
@@ -24,6 +25,8 @@ from quantizer.numerics.qparams import QParams
 
 DRAWS = 4
 """The number of draws for another value of an attribute before it counts as having only one."""
+SHARE = 0.75
+"""The share of a range that is left under another scale."""
 NEAR = 2.0**-9
 """The distance of a nearby number, as a share of the domain."""
 
@@ -42,6 +45,14 @@ def one_difference_cases(target: Target) -> list[Case]:
     changed = [other, *_attributes(target, first), *_zero_points(target, first)]
     # the first case again at the end: a function that kept a result of a later one would give it now
     return [first, *_without_operands(target, first), *changed, first]
+
+
+def neighbours(target: Target, case: Case) -> Iterator[Case]:
+    """Yield the cases that differ from *case* in one optional operand, attribute, zero point or scale."""
+    yield from _without_operands(target, case)
+    yield from _attributes(target, case)
+    yield from _zero_points(target, case, outputs=True)
+    yield from _scales(target, case)
 
 
 def _without_operands(target: Target, case: Case) -> Iterator[Case]:
@@ -100,16 +111,10 @@ def _is_legal(target: Target, case: Case) -> bool:
     return all(np.all(np.less_equal(low, value)) and np.all(np.less_equal(value, high)) for low, value, high in spans)
 
 
-def _zero_points(target: Target, case: Case) -> Iterator[Case]:
-    """Yield the case with the range of each activation moved: the same scale, another zero point."""
-    spec = target.spec
-    if spec.quantization.family in target.platform.shared_parameters:
-        return
-    for name in spec.coded:
-        if name not in case.ranges:
-            continue
+def _zero_points(target: Target, case: Case, *, outputs: bool = False) -> Iterator[Case]:
+    """Yield the case with the range of each activation, or output, moved: the same scale, another zero point."""
+    for name, least, most in _movable(target, case, outputs=outputs):
         low, high = case.ranges[name]
-        least, most = limits(spec.inputs[name], variables(spec, case.shapes, case.attrs))
         known = activation_of(target, case, name)
         width = high - low
         # both ends move by the same amount, which keeps the width and so the scale
@@ -117,6 +122,30 @@ def _zero_points(target: Target, case: Case) -> Iterator[Case]:
         legal = (span for span in little if least <= span[0] <= 0.0 <= span[1] <= most)
         moved = (case.but(ranges={**case.ranges, name: span}) for span in legal)
         yield from itertools.islice((c for c in moved if _moves_alone(activation_of(target, c, name), known)), 1)
+
+
+def _scales(target: Target, case: Case) -> Iterator[Case]:
+    """Yield the case with a quarter cut off the range of each activation: another scale, about the same zero point."""
+    for name, least, most in _movable(target, case, outputs=False):
+        low, high = (end * SHARE for end in case.ranges[name])
+        if least <= low <= high <= most:
+            yield case.but(ranges={**case.ranges, name: (low, high)})
+
+
+def _movable(target: Target, case: Case, *, outputs: bool) -> Iterator[tuple[str, float, float]]:
+    """Yield each activation, and output, whose range may change by itself, with the ends of its domain."""
+    spec = target.spec
+    if spec.quantization.family in target.platform.shared_parameters:
+        return
+    bound = variables(spec, case.shapes, case.attrs)
+    for name in spec.coded:
+        if name in case.ranges:
+            yield name, *limits(spec.inputs[name], bound)
+    for name, item in spec.outputs.items() if outputs else ():
+        if name in case.ranges:
+            low = -math.inf if item.min is None else float(item.min(bound))
+            high = math.inf if item.max is None else float(item.max(bound))
+            yield name, low, high
 
 
 def _moves_alone(params: QParams, known: QParams) -> bool:

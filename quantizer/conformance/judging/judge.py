@@ -189,24 +189,19 @@ def _run(name: str, trial: Trial) -> Verdict | None:
 
 
 def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
-    """Return the verdict of `repeat`. It fails if a plugin is wrong on data that it has not seen before."""
+    """Return the verdict of `repeat`. It fails if a plugin is wrong on data or parameters that are new to it."""
     others = () if verdict.failing else with_other_data(trial)
-    found = next((one for other in others for one in _of_codes(other, trial) if one.failing), None)
+    found = next((one for other in others for one in _of_codes(other) if one.failing), None)
     if found is None:
         return verdict
     said = f": {found.reason}" if found.reason else ""
-    return replace(found, check="repeat", reason=f"{found.check} of other data under the same parameters{said}")
+    beside = f"{found.check} of a case that differs in its data or in one other thing, run after this one"
+    return replace(found, check="repeat", reason=f"{beside}{said}")
 
 
-def _of_codes(other: Trial, judged_before: Trial) -> list[Verdict]:
-    """Return the verdicts on the codes of *other*.
-
-    `accuracy` judges parameters, too, which were judged before unless the rule is asked anew.
-    """
-    exact = judge(other, CODES[:1])
-    if other.case is judged_before.case and any(verdict.status == "pass" for verdict in exact):
-        return exact
-    return [*exact, *judge(other, CODES[1:])]
+def _of_codes(other: Trial) -> list[Verdict]:
+    """Return the verdicts on the codes of *other*, and on its parameters if the rule was asked for them."""
+    return judge(other, CODES if other.is_provided else ("parameters", *CODES))
 
 
 def _settled(verdict: Verdict, trial: Trial, verdicts: Sequence[Verdict]) -> Verdict:

@@ -1,10 +1,11 @@
 """Detects changes of the files that decide a run's verdicts (specs, goldens, baselines) while plugins or engines run.
 
-A plugin or an engine must not change the files that judge it: specs, goldens, conftest.py, this package, imported
-modules, files that Python runs at its start, or modules that it would import from a folder of the run. If it changed
-its own file, the run's facts would name another file than the one that was judged. A change shows in a file's size,
-inode or times. A run with a changed file is not whole. Some 5,000 files are checked three times in a run. Their paths
-are strings, because pathlib objects would cost more than the run of a small operator.
+A plugin or an engine must not change the files that judge it: specs, schemes, platforms and stored cases (the run's
+own, this package's and those of rooms), conftest.py, this package, imported modules, files that Python runs at its
+start, or modules that it would import from a folder of the run. If it changed its own file, the run's facts would name
+another file than the one that was judged. A change shows in a file's size, inode or times. A run with a changed file is
+not whole. Some 5,000 files are checked three times in a run. Their paths are strings, because pathlib objects would
+cost more than the run of a small operator.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ import quantizer
 from quantizer.conformance.setup.options import Options
 from quantizer.core.errors import FormatError
 from quantizer.core.files import resolved
+from quantizer.core.library import scheme_files, shipped_folder, shipped_platforms
 from quantizer.core.reading import Readable
+from quantizer.core.rooms import rooms
 
 Stamp = tuple[int, int, int, int]
 SETTINGS = ("tox.ini", "pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "conftest.py", "baseline.jsonl")
@@ -49,6 +52,8 @@ PYTEST_TAIL = f".{sys.implementation.cache_tag}-pytest-{pytest.__version__}.pyc"
 HASHED = (b"\x01", b"\x03")
 """The first byte of a compiled file's flags if it names its source by a hash, not by time and size."""
 SUFFIXES = (".yaml", ".jsonl", *MODULES)
+STORED = (".json", *SUFFIXES)
+"""File name suffixes in a folder of stored cases: a regression, and the case of a defect, is a `.json`."""
 
 
 class Inputs:
@@ -58,9 +63,9 @@ class Inputs:
         """engine: the files of a real engine."""
         words = [str(word).split("::", maxsplit=1)[0] for word in config.args]
         self._folders = [resolved(config.invocation_params.dir / word) for word in words] + [*asked.specs]
+        self._folders += [shipped_folder(), *shipped_platforms(), *scheme_files(())]
         # an update writes the goldens itself
-        if asked.golden_update is None:
-            self._folders.append(asked.cases)
+        self._stored = [asked.cases, *(room.cases for room in rooms())] if asked.golden_update is None else []
         files = [asked.root / name for name in SETTINGS] + [one for one in (asked.baseline, asked.xfails) if one]
         self._files = [*files, *engine]
         self._plugins = asked.plugins
@@ -170,9 +175,11 @@ class Inputs:
         # zip files on the path, and entries that do not exist
         archives = [place for place in self._packages if not place.is_dir()]
         places = [self._programs.with_name("pyvenv.cfg"), *programs, *archives]
-        code = [*_below(self._ours, ".py"), *self._compiled, *self._modules]
+        code = [*_below(self._ours, (".py", ".html")), *self._compiled, *self._modules]
         plugins = [path for place in self._plugins for path in ([place] if place.is_file() else _below(place, ".py"))]
-        files = [*self._files, *plugins, beside, *started, *places, *root, *_walked(self._folders, self._away)]
+        files = [*self._files, *plugins, beside, *started, *places, *root]
+        files += _walked(self._folders, SUFFIXES, self._away)
+        files += _walked(self._stored, STORED, self._away)
         found = ((path, _stamp(path)) for path in {*code, *map(str, files)})
         return {path: stamp for path, stamp in found if stamp is not None}
 
@@ -181,8 +188,8 @@ def _set_caches(prefix: str | None, *, unwritten: bool) -> None:
     sys.pycache_prefix, sys.dont_write_bytecode = prefix, unwritten
 
 
-def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
-    """Yield the files that a run reads in the folders *places* and single files among them, except below *away*."""
+def _walked(places: Sequence[Path], suffixes: tuple[str, ...], away: Path) -> Iterator[Path]:
+    """Yield files of these suffixes in the folders *places*, and single files among them, except below *away*."""
     for place in places:
         if place.is_file():
             yield place
@@ -191,10 +198,10 @@ def _walked(places: Sequence[Path], away: Path) -> Iterator[Path]:
             below[:] = [
                 name for name in below if name[0] != "." and name != "__pycache__" and Path(folder, name) != away
             ]
-            yield from (Path(folder, name) for name in names if name.endswith(SUFFIXES))
+            yield from (Path(folder, name) for name in names if name.endswith(suffixes))
 
 
-def _below(folder: Path, suffix: str) -> list[str]:
+def _below(folder: Path, suffix: str | tuple[str, ...]) -> list[str]:
     """Return the files below a folder whose names end in *suffix*."""
     return [f"{place}{os.sep}{name}" for place, _, names in os.walk(folder) for name in names if name.endswith(suffix)]
 

@@ -1,29 +1,38 @@
 """Other data for a plugin under the same parameters, or the same data under others: it may have cached results.
 
 The quantize rule and the float forward are not given these data: they get the samples and the data of the case.
+The rule is asked anew only where a parameter differs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from quantizer.conformance.generation.hashing import sample_number
+from quantizer.conformance.generation.one_difference import neighbours
+from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN, OVERRIDE
 
 SHARE = 0.75
 """Values keep this share of their distance from the middle of a tensor: all other values move, and ranges stay."""
+NEIGHBOURS = 3
+"""The number of neighbours that one case runs beside; other cases of an item have others."""
 LARGEST = 1e30
 """A calibrated range is widened only if the magnitude of its ends is at most this and at least the inverse."""
 
 
 def with_other_data(trial: Trial) -> Iterator[Trial]:
-    """Yield a plugin function's case with each of the CHANGES of its activations, then with a wider output range.
+    """Yield a plugin function's case with each of the CHANGES of its activations, then with one other difference each.
 
-    Indices stay. A change without effect (on constant data) is left out.
+    The other differences: a wider output range, an optional operand, an attribute, a zero point, a scale, constants.
+    Indices stay. A change without effect (on constant data) is left out. The case itself runs before each: a function
+    may keep the last result alone, and another change would have replaced it.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     # only a plugin's function may have cached results
@@ -41,8 +50,11 @@ def with_other_data(trial: Trial) -> Iterator[Trial]:
             other = Trial(trial.target, trial.case, trial.engine)
             other.provide(trial.parameters)
             other.tensors = {**trial.tensors, **moved}
+            trial.run(trial.call, trial.codes, trial.parameters)
             yield other
+    trial.run(trial.call, trial.codes, trial.parameters)
     yield from _under_a_wider_output(trial)
+    yield from _with_one_difference(part_of(trial, 0))
 
 
 def _under_a_wider_output(trial: Trial) -> Iterator[Trial]:
@@ -55,6 +67,46 @@ def _under_a_wider_output(trial: Trial) -> Iterator[Trial]:
     other = Trial(trial.target, case.but(ranges={**case.ranges, **wider}), trial.engine)
     other.tensors = dict(trial.tensors)
     yield other
+
+
+def _with_one_difference(trial: Trial) -> Iterator[Trial]:
+    """Yield some neighbours of the case at its codes, each prepared by the rule before the case runs once more.
+
+    A function may keep its last result, or what the rule prepared last, under a key that lacks the one difference.
+    """
+    if trial.case.data.given:
+        return
+    others = [Trial(trial.target, case, trial.engine) for case in neighbours(trial.target, trial.case)]
+    others += _with_other_constants(trial)
+    first = sample_number(trial.case) % max(len(others), 1)
+    for other in (one for one in [*others[first:], *others[:first]][:NEIGHBOURS] if one.declined is None):
+        again = Trial(trial.target, trial.case, trial.engine)
+        again.tensors = dict(trial.tensors)
+        # the rule is asked for the case, then for the neighbour; the function runs in the same order
+        _ = again.parameters
+        other.tensors = {**other.tensors, **_at_codes_of(trial, other)}
+        yield again
+        yield other
+
+
+def _at_codes_of(trial: Trial, other: Trial) -> dict[str, Tensor]:
+    """Return the real values of the activations that have the codes of *trial* under the parameters of *other*."""
+    return {
+        name: other.real_of(trial.codes[name], params).float()
+        for name, params in other.parameters.inputs.items()
+        if name in other.tensors and trial.spec.inputs[name].kind == "value"
+    }
+
+
+def _with_other_constants(trial: Trial) -> Iterator[Trial]:
+    """Yield the case with one constant of another seed, for each constant."""
+    inputs, data = trial.spec.inputs, trial.case.data
+    made = Trial(trial.target, trial.case.but(data=replace(data, seed=data.seed ^ 1)), trial.engine)
+    for name in trial.case.shapes:
+        if inputs[name].role != "activation" and inputs[name].kind == "value":
+            other = Trial(trial.target, trial.case, trial.engine)
+            other.tensors = {**trial.tensors, name: made.tensors[name]}
+            yield other
 
 
 def _step(trial: Trial, name: str) -> float:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from quantizer.conformance.generation.batches import sibling
 from quantizer.conformance.generation.hashing import key, sample_number
-from quantizer.conformance.trials.elements import judge_equal
 from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError
 from quantizer.core.verdict import Verdict, failure
-from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.qparams import Staged
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.protocol import Asked
@@ -22,9 +22,11 @@ from quantizer.runtime.raised import raised
 
 AHEAD = 8
 """The largest number of cases that a real engine gets in one message."""
-SIZES = (3, 5, 16)
-"""Sizes of the batches that `repeat` runs, one size per case: the case is the first, the last and every second
-trial."""
+SIZES = (3, 16, 21)
+"""Sizes of the batches that `repeat` runs, one size per case: less than a group of 4, 8 or 16 trials, whole groups,
+and whole groups with a rest."""
+SIBLINGS = 2
+"""The number of other cases of the structure that are trials of such a batch."""
 
 
 def ask_ahead(trials: Sequence[Trial]) -> None:
@@ -120,34 +122,51 @@ def _codes(made: Sequence[Staged]) -> list[Staged]:
     return [Staged(one.codes.to(torch.int64), one.stages) for one in made]
 
 
-def in_a_batch(trial: Trial) -> Verdict | None:
-    """Judge a batch in which the case and another trial alternate: each must have the codes of a separate run.
+def mixed_batch(trial: Trial) -> list[tuple[Trial, Tensor]]:
+    """Return the trials of a batch that has the case in it, each with the codes that it gets there.
 
-    The other trial has reversed operands and another zero point of the output. None if the function under test
-    takes one case per call.
+    The other trials have ranges, constants and data of their own; the last has the constants of the case, its data in
+    reverse order and another zero point of the output. Empty if the function under test takes one case per call.
     """
     if not takes_batches(trial):
-        return None
+        return []
     engine = trial.engine
     assert isinstance(engine, BuiltinEngine)
     count = SIZES[key(sample_number(trial.case), "batch") % len(SIZES)]
-    # two trials alternate, so that a mix-up of neighbours shows
-    turns = [(trial.codes, trial.parameters), (_reversed(trial), _moved(trial))]
-    alone = [trial.outcome.codes, trial.run(trial.call, *turns[1]).codes]
-    given = [turns[place % 2] for place in range(count)]
-    operands = [copies(codes) for codes, _ in given]
+    turns = [trial, *_siblings(trial), _moved(trial)]
+    given = [turns[_turn(place, len(turns))] for place in range(count)]
+    operands = [copies(one.codes) for one in given]
     with trial.placing():
-        made = _codes(engine.run_together(trial.call, operands, [parameters for _, parameters in given]))
-    for place, staged in enumerate(made):
-        wanted = alone[place % 2].numpy()
-        text = f"the codes of trial {place} alone, which is one of a batch of {count}"
-        verdict = judge_equal("repeat", trial, staged.codes.numpy(), wanted, text)
-        if verdict.failing:
-            return replace(verdict, reason=f"trial {place} of a batch of {count} has other codes than alone")
-    return None
+        made = _codes(engine.run_together(trial.call, operands, [one.parameters for one in given]))
+    return [(one, staged.codes) for one, staged in zip(given, made, strict=True)]
 
 
-def _reversed(trial: Trial) -> Mapping[str, Tensor]:
+def _turn(place: int, count: int) -> int:
+    """Return which of *count* trials is at a place: the digits' sum (Thue and Morse), which repeats with no period."""
+    total = 0
+    while place:
+        place, digit = divmod(place, count)
+        total += digit
+    return total % count
+
+
+def _siblings(trial: Trial) -> Iterator[Trial]:
+    """Yield other cases of the structure, without those that give no codes alone."""
+    for number in range(SIBLINGS):
+        other = Trial(trial.target, sibling(trial.target, trial.case, number), trial.engine)
+        # every case of the structure is judged alone elsewhere: one that declines or raises says nothing of batches
+        if other.refusal is None and _gives_codes(other):
+            yield other
+
+
+def _gives_codes(trial: Trial) -> bool:
+    try:
+        return trial.outcome is not None
+    except Exception:  # noqa: BLE001 - see `_siblings`
+        return False
+
+
+def _reversed(trial: Trial) -> dict[str, Tensor]:
     """Return the activations' codes in reverse order; constants and indices stay, because parameters belong to them."""
     inputs = trial.spec.inputs
     return {
@@ -158,10 +177,13 @@ def _reversed(trial: Trial) -> Mapping[str, Tensor]:
     }
 
 
-def _moved(trial: Trial) -> Parameters:
-    """Return the parameters with another zero point of the output."""
+def _moved(trial: Trial) -> Trial:
+    """Return the trial of the reversed codes with another zero point of the output."""
     output = trial.output
     # a zero point at the upper end moves down
     step = 1 if int(output.zero_point.max()) < output.qmax else -1
     moved = replace(output, zero_point=output.zero_point + step)
-    return replace(trial.parameters, outputs={**trial.parameters.outputs, "y": moved})
+    other = Trial(trial.target, trial.case, trial.engine)
+    other.provide(replace(trial.parameters, outputs={**trial.parameters.outputs, "y": moved}))
+    other.codes = _reversed(trial)
+    return other

@@ -54,6 +54,8 @@ class Trial(RealCase):
         """Results of one check that another check uses, by the name of the first check."""
         self.matches: dict[str, bool] = {}
         """Check -> whether it fails as the built-in functions do, for checks that were queried."""
+        self.is_provided = False
+        """Whether `parameters` were given to this trial, so that its rule was not asked."""
         self._ran_built_in = False
         """Whether `parameters` are what the built-in rule provides for this very case."""
         self.verdict_on_parameters: Verdict | None = None
@@ -87,7 +89,7 @@ class Trial(RealCase):
 
     def provide(self, parameters: Parameters) -> None:
         """Use these *parameters*, of a trial on other data, instead of calling the rule."""
-        self.parameters = parameters
+        self.parameters, self.is_provided = parameters, True
         self._ran_built_in, self.verdict_of_whole = False, None
         self._provided = copies(provided_tensors(parameters))
 
@@ -175,12 +177,13 @@ class Trial(RealCase):
     def values(self) -> dict[str, Tensor]:
         """The real value of each operand (x^, w^, b^): codes are dequantized, real operands stay as they are."""
         return {
-            name: codes.double() if codes.is_floating_point() else self._real(codes, self.qparams(name))
+            name: codes.double() if codes.is_floating_point() else self.real_of(codes, self.qparams(name))
             for name, codes in self.codes.items()
         }
 
     @staticmethod
-    def _real(codes: Tensor, params: QParams) -> Tensor:
+    def real_of(codes: Tensor, params: QParams) -> Tensor:
+        """Return the real values of codes under *params*."""
         if listed(params) is None:
             return dequantize(codes, params)
         return as_torch(decoded(codes.numpy(), params)) * params.scale
