@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.bounds import pairs
 from quantizer.conformance.checks import blocks, one_period
 from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
@@ -214,10 +215,27 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     full = shared and float(mantissas.max()) >= SHARED_LEAST
     if rescale.variant == "f32_stages_bias":
         yield from _stage_numbers(trial, rescale)
+    right = mantissas.size > 1 and _all_right(rescale, mantissas, shifts, columns, output)
     for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
         scales = [float(column[channel]) for column in columns]
         one = _Provided(f"multiplier[{channel}]", float(mantissa), int(shift), scales, output)
-        yield _one_multiplier(trial, rescale, one, shared=full)
+        found = _one_multiplier(trial, rescale, one, shared=full)
+        if right:
+            yield replace(found, numbers=mantissas.size)
+            return
+        yield found
+
+
+def _all_right(rescale: Rescale, mantissas: Array, shifts: Array, columns: list[Array], output: float) -> bool:
+    """Return whether arrays show that every multiplier is exactly the rule's; False also where they cannot tell."""
+    if rescale.variant in FLOAT_PRODUCTS:
+        wanted = FLOAT_PRODUCTS[rescale.variant]([column.astype(np.float32) for column in columns], np.float32(output))
+        return np.array_equal(mantissas, wanted)
+    if rescale.variant != "exact" or rescale.divisor != output or shifts.any() or len(columns) != 2:
+        return False
+    # the ratio of the scales, with the output's scale as the divisor: their product must be the multiplier
+    ratio = pairs.product(columns[0], columns[1], 0, lambda index: Fraction(float(mantissas[index])))
+    return bool(((ratio.nearest == mantissas) & (ratio.left == 0)).all())
 
 
 def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -227,14 +245,17 @@ def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     yield equal("factors", wanted, list(rescale.factors.values()), "1 / (1 / s_x) in float32")
 
 
-FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
-    "f32_even": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
-    "f32_even_zpin": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
-    "f32_even_bias": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
-    "f32_even_inverse": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output)),
-    "f32_stages_bias": lambda scales, _: float(scales[1]),
+FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], Any]] = {
+    "f32_even": lambda scales, output: math.prod(scales[1:], start=scales[0]) / output,
+    "f32_even_zpin": lambda scales, output: math.prod(scales[1:], start=scales[0]) / output,
+    "f32_even_bias": lambda scales, output: math.prod(scales[1:], start=scales[0]) / output,
+    "f32_even_inverse": lambda scales, output: math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output),
+    "f32_stages_bias": lambda scales, _: scales[1],
 }
-"""Variant -> the float32 number that it multiplies by, computed from the operands' scales and the output's scale."""
+"""Variant -> the float32 number that it multiplies by, from the operands' scales and the output's scale.
+
+The scales are single numbers, or arrays with one number for each channel.
+"""
 
 
 @dataclass(frozen=True)
@@ -267,7 +288,7 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
         return Finding(one.name, away, f"{float(one.ratio)!r}", f"{float(got)!r}", "the exact ratio of scales")
     if variant in FLOAT_PRODUCTS:
         wanted = FLOAT_PRODUCTS[variant]([np.float32(scale) for scale in one.scales], np.float32(one.output))
-        return one.is_number(wanted, f"the float32 number of {variant}")
+        return one.is_number(float(wanted), f"the float32 number of {variant}")
     if variant in expected_multipliers.FIXED_POINT:
         return _fixed_point_multiplier(trial, rescale, one)
     if variant in ("f32_products", "f32_scaling"):

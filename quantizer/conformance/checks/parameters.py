@@ -61,8 +61,8 @@ def _verdict(findings: Sequence[Finding]) -> Verdict:
         CHECK,
         "fail" if failed else "pass",
         ratio=worst.ratio,
-        elements=len(findings),
-        failed=len(failed),
+        elements=sum(finding.numbers for finding in findings),
+        failed=sum(finding.numbers for finding in failed),
         worst=Worst(worst.tensor, worst.index, worst.expected, worst.got, worst.rule),
     )
 

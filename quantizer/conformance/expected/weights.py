@@ -65,17 +65,15 @@ def weight(
     """
     signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
     per_channel = axis is not None and (part.granularity == "channel" or group is not None)
-    if per_channel:
-        rows = np.moveaxis(values, axis or 0, 0)
-        size = group or 1
-        # every channel sees the values of its whole group
-        parts = [rows[c // size * size : c // size * size + size] for c in range(len(rows))]
-    else:
-        parts = [values]
-    found = [
+    rows = np.moveaxis(values, axis or 0, 0) if per_channel else values[None]
+    flat, size = rows.reshape(len(rows), math.prod(rows.shape[1:])), group or 1
+    firsts = np.arange(0, len(flat), size if per_channel else 1)
+    lows = np.minimum.reduceat(flat.min(axis=1), firsts)
+    highs = np.maximum.reduceat(flat.max(axis=1), firsts)
+    chosen = [
         choose(
-            min(0.0, float(p.min())),
-            max(0.0, float(p.max())),
+            min(0.0, low),
+            max(0.0, high),
             part.bits,
             rule,
             signed=signed,
@@ -83,8 +81,10 @@ def weight(
             restricted=part.range == "restricted",
             power_of_two=part.rule == "power_of_two",
         )
-        for p in parts
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
     ]
+    # every channel has the numbers of its whole group
+    found = [chosen[channel // size] for channel in range(len(flat))]
     qmin, qmax = code_ends(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
     scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
     if not per_channel:
