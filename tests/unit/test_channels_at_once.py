@@ -54,9 +54,8 @@ def test_a_rounded_product_of_scales_is_not_right():
     scales = [np.full(3, 1 + 2.0**-40), np.full(3, 1 + 2.0**-30)]
     nearest = scales[0] * scales[1]
     assert Fraction(nearest[0]) != Fraction(scales[0][0]) * Fraction(scales[1][0])
-    rescale = trial_with_channels("conv2d-w8a8-ideal").parameters.rescale
-    given = nearest, np.zeros(3), scales, rescale.divisor
-    assert not multiplier_parameters._all_right(rescale, *given)
+    trial = trial_with_channels("conv2d-w8a8-ideal")
+    assert not multiplier_parameters._all_right(trial, trial.parameters.rescale, nearest, np.zeros(3), scales)
 
 
 @pytest.mark.parametrize("group", [None, 1, 3])

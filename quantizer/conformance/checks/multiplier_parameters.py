@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -215,7 +216,7 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     full = shared and float(mantissas.max()) >= SHARED_LEAST
     if rescale.variant == "f32_stages_bias":
         yield from _stage_numbers(trial, rescale)
-    right = mantissas.size > 1 and _all_right(rescale, mantissas, shifts, columns, output)
+    right = mantissas.size > 1 and _all_right(trial, rescale, mantissas, shifts, columns)
     for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
         scales = [float(column[channel]) for column in columns]
         one = _Provided(f"multiplier[{channel}]", float(mantissa), int(shift), scales, output)
@@ -226,11 +227,16 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield found
 
 
-def _all_right(rescale: Rescale, mantissas: Array, shifts: Array, columns: list[Array], output: float) -> bool:
-    """Return whether arrays show that every multiplier is exactly the rule's; False also where they cannot tell."""
+def _all_right(trial: Trial, rescale: Rescale, mantissas: Array, shifts: Array, columns: list[Array]) -> bool:
+    """Return whether every multiplier is exactly the rule's, in a short way; False also where that cannot tell."""
+    output = float(trial.output.scale)
     if rescale.variant in FLOAT_PRODUCTS:
         wanted = FLOAT_PRODUCTS[rescale.variant]([column.astype(np.float32) for column in columns], np.float32(output))
         return np.array_equal(mantissas, wanted)
+    if rescale.variant in expected_multipliers.FIXED_POINT:
+        rule = _fixed_point_rule(trial, rescale)
+        given = zip(mantissas.tolist(), shifts.tolist(), *(column.tolist() for column in columns), strict=True)
+        return all(rule(scales, output) == (mantissa, shift) for mantissa, shift, *scales in given)
     if rescale.variant != "exact" or rescale.divisor != output or shifts.any() or len(columns) != 2:
         return False
     # the ratio of the scales, with the output's scale as the divisor: their product must be the multiplier
@@ -298,25 +304,32 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
 
 def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> Finding:
     """Judge a fixed-point multiplier: it is the rule's; where the variant rounds once, an equal value suffices."""
-    rule = trial.target.platform.multiplier
-    arithmetic = rule.ratio.get(trial.spec.quantization.family, "float64")
-    own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
-    numbers = expected_multipliers.fixed_point(
-        one.scales,
-        one.output,
-        rescale.variant,
-        arithmetic,
-        per_channel=own,
-        clamped=rule.overflow == "exact",
-        bits=fixed_point_bits(trial),
-    )
+    numbers = _fixed_point_rule(trial, rescale)(one.scales, one.output)
     # a variant that rounds once gives equal codes for equal numbers; one that rounds twice depends on the shift as well
     right = numbers == (one.mantissa, one.shift) or (
         rescale.variant in expected_multipliers.ROUND_ONCE
         and _exact_number(one.mantissa, one.shift, rescale.divisor) == _exact_number(*numbers)
     )
     shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{one.mantissa!r} * 2**-{one.shift}")
-    return Finding(one.name, 0.0 if right else math.inf, *shown, f"the rule's multiplier ({arithmetic} ratio)")
+    rule = f"the rule's multiplier ({_ratio_format(trial)} ratio)"
+    return Finding(one.name, 0.0 if right else math.inf, *shown, rule)
+
+
+def _fixed_point_rule(trial: Trial, rescale: Rescale) -> Callable[[list[float], float], tuple[float, int]]:
+    """Return the rule that makes a multiplier and a shift of the operands' scales and the output's scale."""
+    own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
+    return functools.partial(
+        expected_multipliers.fixed_point,
+        variant=rescale.variant,
+        arithmetic=_ratio_format(trial),
+        per_channel=own,
+        clamped=trial.target.platform.multiplier.overflow == "exact",
+        bits=fixed_point_bits(trial),
+    )
+
+
+def _ratio_format(trial: Trial) -> str:
+    return trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
 
 
 def _exact_number(mantissa: float, shift: int, divisor: float = 1.0) -> Fraction:
