@@ -153,14 +153,12 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
     if wanted.steps is not None and chosen.steps is not None:
         pairs.append(("steps", chosen.steps.numpy(), wanted.steps))
     for what, got, expected in pairs:
-        if np.shape(got) != np.shape(expected):
-            yield Finding(
-                name, math.inf, f"{what} of shape {np.shape(expected)}", f"{np.shape(got)}", "the rule's granularity"
-            )
+        if got.shape != expected.shape:
+            yield Finding(name, math.inf, f"{what} of shape {expected.shape}", f"{got.shape}", "the rule's granularity")
             continue
-        unequal = np.atleast_1d(got != expected)
+        unequal = got != expected
         if unequal.any():
-            wrong = np.argwhere(unequal)
+            wrong = np.argwhere(np.atleast_1d(unequal))
             index = tuple(int(i) for i in wrong[0])
             shown = np.atleast_1d(expected)[index], np.atleast_1d(got)[index]
             yield Finding(
