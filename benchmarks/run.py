@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import itertools
 import resource
 import statistics
@@ -123,6 +124,8 @@ def batches() -> list[tuple[str, str, str]]:
     Our functions take one case, so only data sets under one range share a call: they lie along one of its axes.
     """
     session, rows = open_session(Options(root=ROOT)), []
+    gc.collect()
+    gc.freeze()  # as a campaign's worker does: the garbage collector need not visit what lives as long as the process
     for op, platform in itertools.product(BATCHED, PLATFORMS):
         spec = session.library.spec(op)
         targets = [target for target in session.all_targets(spec) if target.platform.platform == platform]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from quantizer.conformance.bounds.pairs import Pair, of_floats, product, quotient, rounded, total
+from quantizer.conformance.bounds.pairs import Pair, of_floats, product, product_over, quotient, rounded, total
 from quantizer.conformance.bounds.rounding import code_interval, rational_codes
 from quantizer.core.rounding_modes import RoundingMode
 
@@ -66,6 +66,25 @@ def test_products_and_quotients_round_as_rationals(seed: int) -> None:
     _agree(quotient(numbers, -by, lambda i: Fraction(float(numbers[i])) / Fraction(float(-by[i]))))
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("divisor", [0.375, float(np.float32(0.3)), -0.7])
+def test_quotients_of_products_round_as_rationals(divisor: float, tied: bool) -> None:  # noqa: FBT001
+    """Sums times a ratio of scales: at ties, one float64 step beside them, or near them by rounding alone."""
+    draw = np.random.Generator(np.random.PCG64(7))
+    near = _near_ties(7)[::4]
+    by = draw.uniform(1e-3, 2, near.size).astype("f4").astype("f8") * draw.uniform(1e-3, 2, near.size).astype("f4")
+    # the ratio of a tie is a whole number or its half, so that the sum is a tie itself
+    by, numbers = (np.full(near.size, divisor), near) if tied else (by, near * divisor / by)
+    exponents = draw.integers(-1, 2, near.size)
+
+    def exact(i: tuple[int, ...]) -> Fraction:
+        return (
+            Fraction(float(numbers[i])) * Fraction(float(by[i])) / Fraction(divisor) * Fraction(2) ** int(exponents[i])
+        )
+
+    _agree(product_over(numbers, by, divisor, exponents, exact))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_sums_round_as_rationals(seed: int) -> None:
     """Sums of products that cancel, land on a tie, or miss it by what float64 loses."""
@@ -93,6 +112,8 @@ def test_numbers_without_an_exact_pair_are_decided_in_rationals() -> None:
     assert (low.tolist(), high.tolist()) == ([2, 1, 0], [2, 1, 0])
     assert np.isnan(product(np.array([1e300]), 1e300, 0, pair.rational).nearest).all()
     assert np.isnan(quotient(np.array([1.0]), 0.0, pair.rational).nearest).all()
+    assert np.isnan(product_over(np.array([1.0, 1e300]), 1e300, 3.0, 0, pair.rational).nearest).tolist() == [True, True]
+    assert np.isnan(product_over(np.array([1.0]), 1.0, 0.0, 0, pair.rational).nearest).all()
 
 
 def test_activation_limits_keep_exact_pairs_within_them() -> None:

@@ -81,6 +81,28 @@ def quotient(first: FloatArray, second: npt.ArrayLike, rational: Exact) -> Pair:
 
 
 @np.errstate(all="ignore")
+def product_over(
+    first: FloatArray, second: npt.ArrayLike, divisor: float, exponents: npt.ArrayLike, rational: Exact
+) -> Pair:
+    """Return first * second * 2**exponents / divisor of floats; *rational*: the same in rationals."""
+    factor, by = np.asarray(second, np.float64), np.asarray(divisor)
+    whole, rest = _product(first, factor)
+    near = whole / by
+    again, error = _product(near, by)
+    # what is left of the product, without error, over the divisor; this quotient is off by 2**-52 of itself
+    more = (((whole - again) - error) + rest) / by
+    nearest, left = _sum(near, more)
+    again, error = _product(nearest, by)
+    # a product and its error name one number, so that equal ones are the same number
+    same = (again == whole) & (error == rest)
+    scaled = np.ldexp(nearest, np.asarray(exponents, np.int64))
+    decided = same | (np.abs(left) > np.abs(more) * 2.0**-48) | (np.rint(2 * scaled) != 2 * scaled)
+    known = decided & _is_safe(first, factor, whole, by, near, again, scaled)
+    known |= (first == 0) & np.isfinite(factor)
+    return Pair(np.where(known, scaled, np.nan), np.where(known & ~same, left, 0.0), rational)
+
+
+@np.errstate(all="ignore")
 def total(terms: list[tuple[FloatArray, float]], rational: Exact) -> Pair:
     """Return the sum of the products of each term and its factor; *rational*: the same in rationals."""
     whole, rest, slack = (np.zeros(terms[0][0].shape) for _ in range(3))

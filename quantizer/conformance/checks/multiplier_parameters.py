@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quantizer.conformance.bounds import pairs
 from quantizer.conformance.checks import blocks, one_period
 from quantizer.conformance.checks.blocks import weight_in_blocks
 from quantizer.conformance.checks.fixed_point import number_findings_of_shifts
@@ -214,10 +216,32 @@ def _product_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     full = shared and float(mantissas.max()) >= SHARED_LEAST
     if rescale.variant == "f32_stages_bias":
         yield from _stage_numbers(trial, rescale)
+    right = mantissas.size > 1 and _all_right(trial, rescale, mantissas, shifts, columns)
     for channel, (mantissa, shift) in enumerate(zip(mantissas, shifts, strict=True)):
         scales = [float(column[channel]) for column in columns]
         one = _Provided(f"multiplier[{channel}]", float(mantissa), int(shift), scales, output)
-        yield _one_multiplier(trial, rescale, one, shared=full)
+        found = _one_multiplier(trial, rescale, one, shared=full)
+        if right:
+            yield replace(found, numbers=mantissas.size)
+            return
+        yield found
+
+
+def _all_right(trial: Trial, rescale: Rescale, mantissas: Array, shifts: Array, columns: list[Array]) -> bool:
+    """Return whether every multiplier is exactly the rule's, in a short way; False also where that cannot tell."""
+    output = float(trial.output.scale)
+    if rescale.variant in FLOAT_PRODUCTS:
+        wanted = FLOAT_PRODUCTS[rescale.variant]([column.astype(np.float32) for column in columns], np.float32(output))
+        return np.array_equal(mantissas, wanted)
+    if rescale.variant in expected_multipliers.FIXED_POINT:
+        rule = _fixed_point_rule(trial, rescale)
+        given = zip(mantissas.tolist(), shifts.tolist(), *(column.tolist() for column in columns), strict=True)
+        return all(rule(scales, output) == (mantissa, shift) for mantissa, shift, *scales in given)
+    if rescale.variant != "exact" or rescale.divisor != output or shifts.any() or len(columns) != 2:
+        return False
+    # the ratio of the scales, with the output's scale as the divisor: their product must be the multiplier
+    ratio = pairs.product(columns[0], columns[1], 0, lambda index: Fraction(float(mantissas[index])))
+    return bool(((ratio.nearest == mantissas) & (ratio.left == 0)).all())
 
 
 def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -227,14 +251,17 @@ def _stage_numbers(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     yield equal("factors", wanted, list(rescale.factors.values()), "1 / (1 / s_x) in float32")
 
 
-FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], float]] = {
-    "f32_even": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
-    "f32_even_zpin": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
-    "f32_even_bias": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) / output),
-    "f32_even_inverse": lambda scales, output: float(math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output)),
-    "f32_stages_bias": lambda scales, _: float(scales[1]),
+FLOAT_PRODUCTS: Mapping[str, Callable[[list[Any], Any], Any]] = {
+    "f32_even": lambda scales, output: math.prod(scales[1:], start=scales[0]) / output,
+    "f32_even_zpin": lambda scales, output: math.prod(scales[1:], start=scales[0]) / output,
+    "f32_even_bias": lambda scales, output: math.prod(scales[1:], start=scales[0]) / output,
+    "f32_even_inverse": lambda scales, output: math.prod(scales[1:], start=scales[0]) * (np.float32(1) / output),
+    "f32_stages_bias": lambda scales, _: scales[1],
 }
-"""Variant -> the float32 number that it multiplies by, computed from the operands' scales and the output's scale."""
+"""Variant -> the float32 number that it multiplies by, from the operands' scales and the output's scale.
+
+The scales are single numbers, or arrays with one number for each channel.
+"""
 
 
 @dataclass(frozen=True)
@@ -268,7 +295,7 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
         return Finding(one.name, away, f"{float(ratio)!r}", f"{float(got)!r}", "the exact ratio of scales")
     if variant in FLOAT_PRODUCTS:
         wanted = FLOAT_PRODUCTS[variant]([np.float32(scale) for scale in one.scales], np.float32(one.output))
-        return one.is_number(wanted, f"the float32 number of {variant}")
+        return one.is_number(float(wanted), f"the float32 number of {variant}")
     if variant in expected_multipliers.FIXED_POINT:
         return _fixed_point_multiplier(trial, rescale, one)
     if variant in ("f32_products", "f32_scaling"):
@@ -278,25 +305,32 @@ def _one_multiplier(trial: Trial, rescale: Rescale, one: _Provided, *, shared: b
 
 def _fixed_point_multiplier(trial: Trial, rescale: Rescale, one: _Provided) -> Finding:
     """Judge a fixed-point multiplier: it is the rule's; where the variant rounds once, an equal value suffices."""
-    rule = trial.target.platform.multiplier
-    arithmetic = rule.ratio.get(trial.spec.quantization.family, "float64")
-    own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
-    numbers = expected_multipliers.fixed_point(
-        one.scales,
-        one.output,
-        rescale.variant,
-        arithmetic,
-        per_channel=own,
-        clamped=rule.overflow == "exact",
-        bits=fixed_point_bits(trial),
-    )
+    numbers = _fixed_point_rule(trial, rescale)(one.scales, one.output)
     # a variant that rounds once gives equal codes for equal numbers; one that rounds twice depends on the shift as well
     right = numbers == (one.mantissa, one.shift) or (
         rescale.variant in expected_multipliers.ROUND_ONCE
         and _exact_number(one.mantissa, one.shift, rescale.divisor) == _exact_number(*numbers)
     )
     shown = (f"{float(numbers[0])!r} * 2**-{numbers[1]}", f"{one.mantissa!r} * 2**-{one.shift}")
-    return Finding(one.name, 0.0 if right else math.inf, *shown, f"the rule's multiplier ({arithmetic} ratio)")
+    rule = f"the rule's multiplier ({_ratio_format(trial)} ratio)"
+    return Finding(one.name, 0.0 if right else math.inf, *shown, rule)
+
+
+def _fixed_point_rule(trial: Trial, rescale: Rescale) -> Callable[[list[float], float], tuple[float, int]]:
+    """Return the rule that makes a multiplier and a shift of the operands' scales and the output's scale."""
+    own = any(trial.qparams(n).scale.numel() > 1 for n in trial.tensors if trial.spec.inputs[n].role == "weight")
+    return functools.partial(
+        expected_multipliers.fixed_point,
+        variant=rescale.variant,
+        arithmetic=_ratio_format(trial),
+        per_channel=own,
+        clamped=trial.target.platform.multiplier.overflow == "exact",
+        bits=fixed_point_bits(trial),
+    )
+
+
+def _ratio_format(trial: Trial) -> str:
+    return trial.target.platform.multiplier.ratio.get(trial.spec.quantization.family, "float64")
 
 
 def _exact_number(mantissa: float, shift: int, divisor: float = 1.0) -> Fraction:

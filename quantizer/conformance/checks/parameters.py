@@ -61,8 +61,8 @@ def _verdict(findings: Sequence[Finding]) -> Verdict:
         CHECK,
         "fail" if failed else "pass",
         ratio=worst.ratio,
-        elements=len(findings),
-        failed=len(failed),
+        elements=sum(finding.numbers for finding in findings),
+        failed=sum(finding.numbers for finding in failed),
         worst=Worst(worst.tensor, worst.index, worst.expected, worst.got, worst.rule),
     )
 
@@ -153,14 +153,12 @@ def _parameter_findings(name: str, chosen: QParams | None, wanted: Expected) -> 
     if wanted.steps is not None and chosen.steps is not None:
         pairs.append(("steps", chosen.steps.numpy(), wanted.steps))
     for what, got, expected in pairs:
-        if np.shape(got) != np.shape(expected):
-            yield Finding(
-                name, math.inf, f"{what} of shape {np.shape(expected)}", f"{np.shape(got)}", "the rule's granularity"
-            )
+        if got.shape != expected.shape:
+            yield Finding(name, math.inf, f"{what} of shape {expected.shape}", f"{got.shape}", "the rule's granularity")
             continue
-        unequal = np.atleast_1d(got != expected)
+        unequal = got != expected
         if unequal.any():
-            wrong = np.argwhere(unequal)
+            wrong = np.argwhere(np.atleast_1d(unequal))
             index = tuple(int(i) for i in wrong[0])
             shown = np.atleast_1d(expected)[index], np.atleast_1d(got)[index]
             yield Finding(

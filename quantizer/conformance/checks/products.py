@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from quantizer.conformance.bounds.pairs import Exact, product
+from quantizer.conformance.bounds.pairs import Exact, product, product_over
 from quantizer.conformance.checks.accumulators import held_sums
 from quantizer.conformance.checks.blocks import judge_blocks, weight_in_blocks
 from quantizer.conformance.checks.requantized import (
@@ -96,7 +96,10 @@ def _exact_product(held: Array, mantissa: Array, shift: Array, rescale: Rescale)
         number = Fraction(int(held[index])) * Fraction(float(wide_mantissa[index]))
         return number / Fraction(2) ** int(wide_shift[index]) / Fraction(rescale.divisor)
 
-    return exact if rescale.divisor != 1.0 else product(held, mantissa, -shift.astype(np.int64), exact)
+    exponents = -shift.astype(np.int64)
+    if rescale.divisor == 1.0:
+        return product(held, mantissa, exponents, exact)
+    return product_over(held, mantissa, rescale.divisor, exponents, exact)
 
 
 def _high_multiplied(trial: Trial, held: Array, mantissa: Array, shift: Array, declared: Declared) -> Verdict:

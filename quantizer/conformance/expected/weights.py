@@ -65,8 +65,12 @@ def weight(
     """
     signed, symmetric = rule.weight_sign == "signed", part.symmetry == "symmetric"
     per_channel = axis is not None and (part.granularity == "channel" or group is not None)
-    # every channel sees the values of its whole group
-    found = [
+    rows = np.moveaxis(values, axis or 0, 0) if per_channel else values[None]
+    flat, size = rows.reshape(len(rows), math.prod(rows.shape[1:])), group or 1
+    firsts = np.arange(0, len(flat), size if per_channel else 1)
+    lows = np.minimum.reduceat(flat.min(axis=1), firsts)
+    highs = np.maximum.reduceat(flat.max(axis=1), firsts)
+    chosen = [
         choose(
             min(0.0, low),
             max(0.0, high),
@@ -77,24 +81,16 @@ def weight(
             restricted=part.range == "restricted",
             power_of_two=part.rule == "power_of_two",
         )
-        for low, high in _extrema(values, axis or 0, group or 1 if per_channel else None)
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
     ]
+    # every channel has the numbers of its whole group
+    found = [chosen[channel // size] for channel in range(len(flat))]
     qmin, qmax = code_ends(part.bits, signed=signed, restricted=part.range == "restricted" and symmetric)
     scale, zero, steps = (np.array(column) for column in zip(*found, strict=True))
     if not per_channel:
         scale, zero, steps = scale[0], zero[0], steps[0]
     known = None if found[0][2] is None else np.asarray(steps, dtype=F32)
     return Expected(integer(part.bits, signed=signed), np.asarray(scale), np.asarray(zero), qmin, qmax, known)
-
-
-def _extrema(values: Array, axis: int, size: int | None) -> list[tuple[float, float]]:
-    """Return the smallest and the largest value of each channel's group of *size*; of the whole tensor without one."""
-    if size is None:
-        return [(float(values.min()), float(values.max()))]
-    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-    starts = np.arange(0, len(rows), size)
-    lows, highs = np.minimum.reduceat(rows.min(axis=1), starts), np.maximum.reduceat(rows.max(axis=1), starts)
-    return [(float(lows[c // size]), float(highs[c // size])) for c in range(len(rows))]
 
 
 def holding_bias(found: Expected, bias: Array, input_scale: float, bits: int) -> Expected:

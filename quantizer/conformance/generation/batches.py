@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from quantizer.conformance.generation.builder import complete, drawn
 from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
@@ -26,12 +27,11 @@ def member(target: Target, seed: int, place: int, most: int = PARTS) -> Case:
     most: the largest number of data sets of the case. It has several if its structure has an axis to stack them along.
     A case is self-contained, so judging it separately gives the same verdict as in its batch.
     """
-    spec = target.spec
-    structure = HashChoices(key(seed, target.id, "structure", str(place // RANGES)), {})
+    drawn_once = _Structure(target, seed, place // RANGES)
     own = HashChoices(key(seed, target.id, "member", str(place)), {})
-    chooser = _Member(structure, own)
-    bound, present, first = drawn(target, structure)
-    sets: list[str] = list(spec.data)
+    chooser = _Member(drawn_once.choices, own)
+    bound, present, first = _drawn(drawn_once)
+    sets: list[str] = list(target.spec.data)
     # neighbouring cases take the data sets in turn
     data = sets[(sets.index(first) + place) % len(sets)]
     case = complete(target, bound, present, data, own.integer("seed", 0, (1 << SEED_BITS) - 1), chooser)
@@ -46,6 +46,27 @@ def sibling(target: Target, case: Case, number: int) -> Case:
     bound = variables(target.spec, case.shapes, case.attrs)
     seed = chooser.integer("seed", 0, (1 << SEED_BITS) - 1)
     return complete(target, bound, [*case.shapes], chooser.option("data", sets), seed, chooser)
+
+
+class _Structure:
+    """A structure of a series by its number; equal ones have equal choices."""
+
+    def __init__(self, target: Target, seed: int, number: int) -> None:
+        self.target = target
+        self.choices = HashChoices(key(seed, target.id, "structure", str(number)), {})
+        self._key = target.spec, target.scheme.name, target.platform.platform, seed, number
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and self._key == other._key
+
+
+@functools.lru_cache(maxsize=4)
+def _drawn(structure: _Structure) -> tuple[Mapping[str, Any], Sequence[str], str]:
+    """Return what `drawn` gives for a structure, which neighbouring cases share; read, never written."""
+    return drawn(structure.target, structure.choices)
 
 
 class _Member:

@@ -49,11 +49,12 @@ FUNCTIONS: Mapping[str, Callable[[Trial], Verdict | None]] = {
 }
 
 
-def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
+def judge(trial: Trial, checks: Sequence[str] = EVERY, held: Sequence[Verdict] = ()) -> list[Verdict]:
     """Return the verdict of every check in *checks* that applies and that the engine's surface allows, in their order.
 
     A case that an engine cannot run is inconclusive once, unless the provided parameters are wrong. If a function
-    under test raises, the check that ran it fails. A rule without a result fails `parameters` only.
+    under test raises, the check that ran it fails. A rule without a result fails `parameters` only. *held*: verdicts
+    on the whole stack that hold for this part of it.
     """
     try:
         if trial.unsupported is not None:
@@ -66,7 +67,7 @@ def judge(trial: Trial, checks: Sequence[str] = EVERY) -> list[Verdict]:
         provided = _run("parameters", trial) if "parameters" in checks and "parameters" in trial.engine.checks else None
         return [provided if provided is not None and provided.failing else inconclusive("engine", trial.refusal)]
     verdicts = [*_verdicts(trial, checks)]
-    return [_settled(verdict, trial, verdicts) for verdict in verdicts]
+    return [_settled(verdict, trial, [*verdicts, *held]) for verdict in verdicts]
 
 
 def judged(trial: Trial, checks: Sequence[str] = EVERY) -> list[tuple[Trial, list[Verdict]]]:
@@ -111,9 +112,9 @@ def _opened(
         return verdicts, held, []
     again = {verdict.check for verdict in verdicts} - {verdict.check for verdict in held}
     if "engine" in again:  # a part may run even if the whole does not
-        return verdicts, [], _by_parts(trial, verdicts, checks)
+        return verdicts, [], _by_parts(trial, verdicts, checks, ())
     needed = again | ({"arithmetic"} if "accuracy" in again else set())  # for its width
-    found = _by_parts(trial, verdicts, [name for name in checks if name in needed])
+    found = _by_parts(trial, verdicts, [name for name in checks if name in needed], held)
     return verdicts, held, [(one, [v for v in said if v.check in again or v.failing]) for one, said in found]
 
 
@@ -131,15 +132,20 @@ def _complete(said: Sequence[Verdict], held: Sequence[Verdict], count: int, *, f
     return sorted(own.values(), key=lambda verdict: CHECKS.index(verdict.check))
 
 
-def _by_parts(trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str]) -> list[tuple[Trial, list[Verdict]]]:
+def _by_parts(
+    trial: Trial, verdicts: Sequence[Verdict], checks: Sequence[str], held: Sequence[Verdict]
+) -> list[tuple[Trial, list[Verdict]]]:
     """Return each part with its verdicts, then the whole if a check fails on it and on no part.
 
     If no part fails alone, each part is judged by its codes in the result of the whole stack. A failure is reported
-    for a part that was run alone.
+    for a part that was run alone. *held*: verdicts on the whole that hold for every part.
     """
     # shares of the whole's result need no further run
     if _shares_hold(trial, verdicts):
-        found = [(part, judge(part, checks)) for part in parts_of(trial)]
+        # one code for each element of the whole is one for each element of a part
+        sharp = [verdict for verdict in held if _is_sharp([verdict])]
+        named = [name for name in checks if all(verdict.check != name for verdict in sharp)]
+        found = [(part, judge(part, named, sharp)) for part in parts_of(trial)]
         if not any(verdict.failing for _, several in found for verdict in several):
             return found
     alone = [Trial(trial.target, piece.case, trial.engine) for piece in parts(trial.spec, trial.case)]

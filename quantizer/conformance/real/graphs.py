@@ -13,11 +13,10 @@ from quantizer.conformance.real.reports import Report
 from quantizer.conformance.real.run import TWINS, Outcome
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.graph_spec import shipped_graphs
+from quantizer.core.rooms import graph_platform
 from quantizer.core.wording import suggestion
 from quantizer.ir.graph import Graph
 
-PLATFORM = "ort"
-"""The platform whose integers compute the graphs."""
 CASES = 16
 """Cases of each form of a graph. Engines rewrite under narrow conditions, which fewer cases may not meet."""
 
@@ -46,7 +45,7 @@ def rewritten(reports: Iterable[Report]) -> list[Outcome]:
             plant = plant_of(report)
             if plant.graph not in runs:
                 spec = shipped_graphs()[plant.graph]
-                runs[plant.graph] = [composed(build(spec, case), PLATFORM) for case in cases(spec, CASES)]
+                runs[plant.graph] = [composed(build(spec, case), graph_platform()) for case in cases(spec, CASES)]
             found.append(_outcome(report, plant, runs[plant.graph]))
     return found
 
@@ -63,7 +62,7 @@ def _outcome(report: Report, plant: Plant, runs: Iterable[Composed]) -> Outcome:
             alarm = alarm or next((f"{n}: {v.reason}" for n, v in verdicts.items() if v.failing), "")
         # a failure without a worst element says that the rewritten graph does not run, not that codes changed
         if judge_rewrite(own, plant.rewrite).worst is not None:
-            return Outcome(report.ref, plant.graph, met, 1, CHECK, PLATFORM, alarm)
+            return Outcome(report.ref, plant.graph, met, 1, CHECK, graph_platform(), alarm)
     return Outcome(report.ref, plant.graph, met, 0, twin=alarm)
 
 

@@ -134,14 +134,18 @@ def judge_reals(
     if not got.size:
         return Verdict(check, "pass")
     inside = (low <= got) & (got <= high)
-    inside |= ~np.isfinite(centre) & ((got == centre) | (np.isnan(got) & np.isnan(centre)))
+    # the common case takes a short way
+    right = bool(inside.all())
+    if not right:
+        inside |= ~np.isfinite(centre) & ((got == centre) | (np.isnan(got) & np.isnan(centre)))
     with np.errstate(all="ignore"):
         side = np.where(got >= centre, high - centre, centre - low)
         away = np.abs(got - centre)
         # an exact result has the ratio 0, even if its interval is a point
         ratio = np.where(away == 0, 0.0, away / side)
         ratio = np.where(np.isnan(ratio), 0.0, ratio)
-    ratio = np.where(inside, np.minimum(ratio, 1.0), np.maximum(ratio, JUST_ABOVE_ONE))
+    inner = np.minimum(ratio, 1.0)
+    ratio = inner if right else np.where(inside, inner, np.maximum(ratio, JUST_ABOVE_ONE))
     counted = ratio if vacuous is None else np.where(vacuous & inside, 0.0, ratio)
     index = place_of_largest(counted)
     worst = Worst(

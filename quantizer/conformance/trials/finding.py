@@ -1,4 +1,4 @@
-"""One number that the parameters check judged."""
+"""What the parameters check judged: one number, or several that are equally right."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One number that was judged: `ratio` above 1 is a fault."""
+    """A number that was judged: `ratio` above 1 is a fault."""
 
     tensor: str
     ratio: float
@@ -15,3 +15,5 @@ class Finding:
     got: str
     rule: str
     index: tuple[int, ...] = ()
+    numbers: int = 1
+    """How many numbers have this ratio; the texts show the first."""

@@ -6,6 +6,7 @@ verdicts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from quantizer.ir.graph import Graph
 from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN
-from quantizer.optimize.cfg import parse_cfg
+from quantizer.optimize.cfg import Options, parse_cfg
 from quantizer.optimize.float_ir import with_graph
 from quantizer.optimize.steps import STEPS
 from quantizer.optimize.work import PLATFORM, Work
@@ -63,7 +64,7 @@ def codes(
     quantized graph.
     """
     library = _library(spec, platform)
-    work = Work(parse_cfg(cfg, Path(CFG)), library)
+    work = Work(_options(cfg), library)
     work = with_graph(work, compass.from_bytes(text, blob.numpy().tobytes()))
     work = replace(work, calibration=_Samples(feeds))
     # the first step reads files and the last two write and report: text and constants are passed in memory
@@ -76,6 +77,12 @@ def codes(
         to_operator_order(values, "channels_last", spatial=output.spatial) for values in work.runs.outputs(graph, feeds)
     ]
     return concatenate_outputs(spec, made, shapes, attrs)
+
+
+@functools.lru_cache(maxsize=16)
+def _options(cfg: str) -> Options:
+    """Return the options of a cfg's text, which all cases of a scheme share; read, never written."""
+    return parse_cfg(cfg, Path(CFG))
 
 
 def _written(work: Work, library: Library) -> Graph:
