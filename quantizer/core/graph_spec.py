@@ -67,11 +67,16 @@ def shipped_graphs() -> dict[str, GraphSpec]:
 
 @functools.lru_cache(maxsize=1)
 def _shipped() -> dict[str, GraphSpec]:
+    return {path.stem: load_graph_spec(path) for path in sorted(shipped_graphs_folder().glob("*.yaml"))}
+
+
+def shipped_graphs_folder() -> Path:
+    """Return the folder of the shipped graphs."""
     package = Path(__file__).resolve().parents[1]
     # inside an installed package, or next to it in a checkout
     for folder in (package / FOLDER, package.parent / FOLDER):
         if folder.is_dir():
-            return {path.stem: load_graph_spec(path) for path in sorted(folder.glob("*.yaml"))}
+            return folder
     raise SpecError(f"{shown_path(package / FOLDER)}: the shipped graphs are missing. Install the package again.")
 
 

@@ -18,7 +18,7 @@ from quantizer.conformance.run.facts import shown
 from quantizer.conformance.setup.options import Options
 from quantizer.core.errors import UnsupportedError
 from quantizer.core.facts import SpecFacts
-from quantizer.core.graph_spec import GraphSpec, load_graph_spec
+from quantizer.core.graph_spec import GraphSpec, load_graph_spec, shipped_graphs_folder
 from quantizer.core.record import Record
 from quantizer.core.rooms import WHOLE_MODELS, graph_platform
 from quantizer.core.verdict import Verdict
@@ -57,7 +57,12 @@ def collect_graph(path: Path, node_id: str, options: Options) -> Iterator[GraphS
     if options.schemes:
         return
     facts = SpecFacts(
-        version="", path=shown(path, options.root), sha256=hashlib.sha256(YAML.bytes_of(path)).hexdigest(), lines={}
+        version="",
+        path=shown(path, options.root),
+        sha256=hashlib.sha256(YAML.bytes_of(path)).hexdigest(),
+        lines={},
+        shipped=not path.resolve().is_relative_to(options.root.resolve())
+        and path.resolve().is_relative_to(shipped_graphs_folder().resolve()),
     )
     for platform in _platforms(options):
         name = f"{spec.graph}-{KIND}-{platform}"

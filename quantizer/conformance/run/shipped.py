@@ -55,15 +55,17 @@ class ShippedSpecs:
         node.workerinput[KEY] = self.names()
 
     def pytest_sessionstart(self) -> None:
-        """Reject a name that is not a shipped operator before anything is collected."""
+        """Reject a name that is not a shipped operator or graph before anything is collected."""
         self._paths()
 
     def _paths(self) -> list[Path]:
         if not (names := self.names()):
             return []
+        from quantizer.core.graph_spec import shipped_graphs_folder
         from quantizer.core.library import load_library, near_operator, shipped_folder
 
-        known = {path.stem: path for path in shipped_folder().glob("*.yaml") if path.stem != "schemes"}
+        known = {path.stem: path for path in shipped_graphs_folder().glob("*.yaml")}
+        known |= {path.stem: path for path in shipped_folder().glob("*.yaml") if path.stem != "schemes"}
         for name in names:
             if name not in known:
                 specs = {op: spec for op, spec in load_library().specs.items() if op in known}

@@ -29,7 +29,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def shipped_file(parent: pytest.Collector, path: Path, platforms: set[str] | None) -> pytest.Collector:
-    """Return the collector of a requested shipped spec; *platforms*: the platforms with cases, None for all."""
+    """Return the collector of a requested shipped spec or graph; *platforms*: those with cases, None for all."""
+    if first_key(path) == "graph":
+        return _file(GraphFile, parent, path)
     collector = spec_file(parent, path)
     collector.shipped, collector.platforms = True, platforms
     return collector
