@@ -24,6 +24,7 @@ from quantizer.conformance.generation.past_counter import (
     past_counter_of_sums,
 )
 from quantizer.conformance.generation.patterned import patterned
+from quantizer.conformance.generation.products import products
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.uneven_windows import uneven_windows
@@ -95,4 +96,5 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *fewer_axes(everything, target),
         *images(everything, target),
         *same_padding(everything, target),
+        *products(everything, target),
     ]
