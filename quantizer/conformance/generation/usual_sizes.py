@@ -54,17 +54,31 @@ def usual_sizes(target: Target) -> list[Case]:
 
 
 def tripled(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the cases of TRIPLE that its platform's targets have, and of SHORTER."""
+    """Return the target's share of the cases of TRIPLE that its platform's targets have."""
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
-    modes: dict[str, dict[str, str]] = {}
-    for mode in combinations(target.spec):
-        # one combination for each choice of the first attribute
-        modes.setdefault(next(iter(mode.values()), ""), mode)
-    found = [_tripled(target, mode) for mode in dealt(everything, target, list(modes), "tripled")]
-    found += [_shortened(target, modes[mode]) for mode in spread(everything, target, list(modes), "shortened")]
+    modes = list(_first_modes(target.spec))
+    found = [_tripled(target, mode) for mode in dealt(everything, target, modes, "tripled")]
     return [case for case in found if case is not None]
+
+
+def shortened(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of SHORTER that its operator's targets have."""
+    domain = target.spec.attrs.get(ASKED)
+    if domain is None or domain.length is None:
+        return []
+    modes = _first_modes(target.spec)
+    found = [_shortened(target, modes[mode]) for mode in spread(everything, target, list(modes), "shortened")]
+    return [case for case in found if case is not None]
+
+
+def _first_modes(spec: Spec) -> dict[str, dict[str, str]]:
+    """Return one combination for each choice of the first attribute that is a name."""
+    modes: dict[str, dict[str, str]] = {}
+    for mode in combinations(spec):
+        modes.setdefault(next(iter(mode.values()), ""), mode)
+    return modes
 
 
 def _tripled(target: Target, first: str) -> Case | None:

@@ -184,11 +184,18 @@ def first_layer(everything: Sequence[Target], target: Target) -> list[Case]:
 
 
 def overlapping(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the cases of OVERLAPS and SPACED that its operator's targets have."""
+    """Return the target's share of the cases of OVERLAPS that its operator's targets have."""
     if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
         return []
     windows = spread(everything, target, OVERLAPS, "overlapping")
-    windows += spread(everything, target, SPACED if DILATION in target.spec.attrs else (), "spaced")
+    return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
+
+
+def spaced(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of SPACED that its operator's targets have."""
+    if not {"stride", "padding", DILATION} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    windows = spread(everything, target, SPACED, "spaced")
     return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
 
 
