@@ -101,6 +101,7 @@ def test_windows_leave_gaps_touch_and_overlap_for_each_stride():
     known = {window[:2] for window in (*WINDOWS, *PATCHES, *OVERLAPS)}
     for stride in STEPS:
         assert {(kernel, stride) for kernel in (stride - 1, stride, stride + 1, 2 * stride - 1, 2 * stride)} <= known
+        assert (2 * stride + 1, stride) in known
     assert {(kernel, 1) for kernel in range(2, 8)} <= known
     assert not {window[:2] for window in OVERLAPS} & {window[:2] for window in WINDOWS + PATCHES}
 

@@ -24,10 +24,11 @@ from quantizer.conformance.generation.past_counter import (
     past_counter_of_sums,
 )
 from quantizer.conformance.generation.patterned import patterned
+from quantizer.conformance.generation.products import products
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.uneven_windows import uneven_windows
-from quantizer.conformance.generation.usual_sizes import tripled, usual_sizes
+from quantizer.conformance.generation.usual_sizes import shortened, tripled, usual_sizes
 from quantizer.conformance.generation.usual_windows import (
     ceiled,
     first_layer,
@@ -37,6 +38,7 @@ from quantizer.conformance.generation.usual_windows import (
     overlapping,
     patches,
     same_padding,
+    spaced,
     usual_windows,
 )
 from quantizer.conformance.generation.zero_points import zero_points
@@ -95,4 +97,7 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *fewer_axes(everything, target),
         *images(everything, target),
         *same_padding(everything, target),
+        *products(everything, target),
+        *spaced(everything, target),
+        *shortened(everything, target),
     ]

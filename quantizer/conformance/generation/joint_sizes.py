@@ -12,7 +12,7 @@ from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, Unit, bound_with, is_ours, is_window
@@ -72,12 +72,16 @@ operands are left out.
 """
 SUMMED_UP = 1025
 """Length of a vector with running sums. There is a case for each combination of flags."""
-SPATIAL = ((1, 2), (2, 3))
+SPATIAL: tuple[tuple[int, ...], ...] = ((1, 2), (2, 3))
 """Axes of an image whose channels are last, and first, that are padded together."""
 ENDS = ((1, 0), (0, 1), (1, 1))
 """Places added before and behind each of these axes."""
 PADDED = ((2, 3, 8, 16), (1, 8, 5, 8))
 """Images with whole vectors along the last axis."""
+COLUMN = (1, 1, 10, 1)
+OF_COLUMNS: tuple[tuple[tuple[int, ...], tuple[int, int]], ...] = tuple(((len(COLUMN) - 1,), end) for end in ENDS[:2])
+"""A column becomes two, before or behind: rows of one element cannot be copied as they lie. An
+operator's targets share these cases."""
 TRIES = 64
 """The number of attempts: drawn sizes may be too large, have fewer than two axes, or let the operator work along
 other axes."""
@@ -97,8 +101,11 @@ def joint_sizes(everything: Sequence[Target], target: Target) -> list[Case]:
     made += [_joined(target, size) for size in dealt(everything, target, JOINED if joins(spec)[0] else (), "joined")]
     flags = _flags(spec) if shape and runs(spec) else []
     made += [_summed_up(target, shape, each) for each in dealt(everything, target, flags, "summed_up")]
-    ends = [(axes, end) for axes in SPATIAL for end in ENDS] if shape and _ends_of(spec, shape) else []
-    made += [_padded(target, shape, *each) for each in dealt(everything, target, ends, "padded")]
+    pads = shape and _ends_of(spec, shape)
+    images = [(axes, end) for axes in SPATIAL for end in ENDS]
+    ends = dealt(everything, target, images if pads else (), "padded")
+    ends += spread(everything, target, OF_COLUMNS if pads else (), "columns")
+    made += [_padded(target, shape, *each) for each in ends]
     return [case for case in made if case is not None]
 
 
@@ -363,7 +370,7 @@ def _ends_of(spec: Spec, shape: str) -> list[str]:
 
 def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, int]) -> Case | None:
     number = key(0, target.id, "padded", str((axes, end)))
-    image = PADDED[number % len(PADDED)]
+    image = COLUMN if (axes, end) in OF_COLUMNS else PADDED[number % len(PADDED)]
     # [before all axes, behind all axes]
     amounts = tuple(many * (axis in axes) for many in end for axis in range(len(image)))
     return of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)

@@ -21,8 +21,8 @@ from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 from quantizer.core.spec import Spec
 
-BLOCK, PAGE = 513, 4097
-"""Exceed every block, and a counter of 12 bits."""
+BLOCK, ROW, PAGE = 513, 1025, 4097
+"""Exceed every block, a group of threads, and a counter of 12 bits."""
 ABOVE = (0.0, 4.0)
 """Range of numbers whose mean is not 0, where the operator subtracts the mean."""
 
@@ -43,9 +43,11 @@ KINDS = (
     Kind((COUNTED + 65, 2), 0),
     Kind((1, 2 * COUNTED + 65), -1),
     Kind((1, COUNTED + 65, 1), 2),
+    Kind((1, 1, 1, ROW), -1),
 )
 """The long axis is the first, an inner or the last one, counted from either end. Then: a table of more rows than 16
-bits count; a row that exceeds 16 bits even if a step takes two elements; and many rows of one element."""
+bits count; a row that exceeds 16 bits even if a step takes two elements; many rows of
+one element; and one row behind axes of size 1, as networks end in."""
 
 
 def long_rows(everything: Sequence[Target], target: Target) -> list[Case]:

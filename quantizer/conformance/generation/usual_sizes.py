@@ -11,7 +11,7 @@ from typing import Any
 
 from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.dealing import dealt
+from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL
@@ -37,6 +37,9 @@ of three places lies on an element in some modes, and between two in others."""
 LONG = (64, 128)
 """Size of the last axis in a last case, chosen so that the step in fixed point is exact and many places of the output
 lie on ties. In one of the combinations of modes, the output has WIDER times as many."""
+SHORTER, ROW = (3, 5), 20
+"""Ratio and size of a row that becomes shorter, in one case per operator for each choice of the first attribute that is
+a name: whether places are centres or corners shows where no ratio is whole."""
 WIDER = ((5, 4), (3, 4), (1, 2))
 
 
@@ -55,12 +58,27 @@ def tripled(everything: Sequence[Target], target: Target) -> list[Case]:
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
-    modes: dict[str, dict[str, str]] = {}
-    for mode in combinations(target.spec):
-        # one combination for each choice of the first attribute
-        modes.setdefault(next(iter(mode.values()), ""), mode)
-    found = [_tripled(target, mode) for mode in dealt(everything, target, list(modes), "tripled")]
+    modes = list(_first_modes(target.spec))
+    found = [_tripled(target, mode) for mode in dealt(everything, target, modes, "tripled")]
     return [case for case in found if case is not None]
+
+
+def shortened(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of SHORTER that its operator's targets have."""
+    domain = target.spec.attrs.get(ASKED)
+    if domain is None or domain.length is None:
+        return []
+    modes = _first_modes(target.spec)
+    found = [_shortened(target, modes[mode]) for mode in spread(everything, target, list(modes), "shortened")]
+    return [case for case in found if case is not None]
+
+
+def _first_modes(spec: Spec) -> dict[str, dict[str, str]]:
+    """Return one combination for each choice of the first attribute that is a name."""
+    modes: dict[str, dict[str, str]] = {}
+    for mode in combinations(spec):
+        modes.setdefault(next(iter(mode.values()), ""), mode)
+    return modes
 
 
 def _tripled(target: Target, first: str) -> Case | None:
@@ -69,6 +87,17 @@ def _tripled(target: Target, first: str) -> Case | None:
     modes = [mode for mode in combinations(spec) if next(iter(mode.values()), "") == first]
     try:
         bound = _bound(spec, TRIPLE, chooser, modes[number % len(modes)], kept=None)
+    except ILLEGAL:
+        return None
+    return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)
+
+
+def _shortened(target: Target, mode: Mapping[str, str]) -> Case | None:
+    """Return the case of a row that becomes shorter, by a ratio that leaves a rest."""
+    spec, number = target.spec, key(0, target.id, "shortened", *mode.values())
+    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    try:
+        bound = _bound(spec, SHORTER, chooser, mode, kept=0, last=ROW)
     except ILLEGAL:
         return None
     return complete(target, bound, list(spec.inputs), "random", number % (1 << 32), chooser)

@@ -89,7 +89,12 @@ def _overlaps() -> Iterator[tuple[int, int, int, int, int]]:
                 yield kernel, stride, overlap // 2, overlap - overlap // 2, 1
 
 
-OVERLAPS = tuple(_overlaps())
+DEEP = tuple((2 * stride + 1, stride, 0, stride - 1, 1) for stride in STEPS[1:])
+"""Kernels one place longer than two strides: three windows share that place. For a stride of 2, it is in WINDOWS."""
+SPACED = ((3, 2, 0, 0, 3), (3, 3, 0, 0, 2), (3, 3, 0, 0, 3))
+"""Strides and dilations, both more than one, without padding, for operators that have a dilation; a further one is in
+DILATED."""
+OVERLAPS = (*_overlaps(), *DEEP)
 """Windows by how far two neighbours overlap, from a colour picture to whole vectors of channels. An operator's targets
 share these cases."""
 FULL = tuple((kernel, stride, kernel - 1, kernel - 1, 1) for kernel in (2, 3) for stride in range(1, kernel + 1))
@@ -183,6 +188,14 @@ def overlapping(everything: Sequence[Target], target: Target) -> list[Case]:
     if not {"stride", "padding"} <= target.spec.attrs.keys() or not is_ours(target.spec):
         return []
     windows = spread(everything, target, OVERLAPS, "overlapping")
+    return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
+
+
+def spaced(everything: Sequence[Target], target: Target) -> list[Case]:
+    """Return the target's share of the cases of SPACED that its operator's targets have."""
+    if not {"stride", "padding", DILATION} <= target.spec.attrs.keys() or not is_ours(target.spec):
+        return []
+    windows = spread(everything, target, SPACED, "spaced")
     return [case for window in windows if (case := _case(target, OF_FIRST_LAYER, (window,))) is not None]
 
 

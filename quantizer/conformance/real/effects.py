@@ -290,6 +290,11 @@ def _of_operand(place: int, change: Callable[[Tensor, Parameters], Tensor]) -> W
     return wrap
 
 
+def _not_below_zero(codes: Tensor, p: Parameters) -> Tensor:
+    """Read values below 0 as 0, as a kernel that fills its lanes with 0 before it compares."""
+    return codes.clamp(min=int(next(iter(p.inputs.values())).zero_point))
+
+
 def _difference_wraps(codes: Tensor, p: Parameters) -> Tensor:
     """Subtract the zero point in the width of the codes."""
     x = next(iter(p.inputs.values()))
@@ -385,6 +390,7 @@ EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "reals": _between,
     "last_code": lambda: _by_first(_last_code),
     "magnitude": lambda: _of_operand(0, lambda values, _: values.abs()),
+    "reads_not_below_zero": lambda: _of_operand(0, _not_below_zero),
     "raises": lambda: _raises,
     "stale_tail": _stale_tail,
     "storage_order": lambda: _storage_order,
