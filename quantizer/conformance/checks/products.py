@@ -29,6 +29,8 @@ from quantizer.core.verdict import Verdict, inconclusive
 from quantizer.numerics.qparams import Rescale
 
 EXACT_LIMIT = 2.0**53  # float64 holds every integer up to here
+NEAR = 2.0**-20
+"""Numbers as near to a tie as this are worth pairs of float64."""
 LARGEST_PRODUCT = 2.0**62
 """Smaller products and their addends fit int64."""
 
@@ -99,6 +101,11 @@ def _exact_product(held: Array, mantissa: Array, shift: Array, rescale: Rescale)
     exponents = -shift.astype(np.int64)
     if rescale.divisor == 1.0:
         return product(held, mantissa, exponents, exact)
+    with np.errstate(all="ignore"):
+        twice = held * (mantissa * np.exp2(-shift.astype(np.float64))) / rescale.divisor * 2
+        # far from whole numbers and ties float64 decides, and pairs would not be read
+        if not (np.abs(twice - np.rint(twice)) < NEAR).any():
+            return exact
     return product_over(held, mantissa, rescale.divisor, exponents, exact)
 
 
