@@ -5,7 +5,7 @@ width, many rows of a few columns, an axis of 1 between two long ones. No target
 operator's targets draws other classes, so that together they hold most pairs of classes of two sizes. The innermost
 size takes each rest of a vector in turn, and so do channels: loops for rests take four, two or one at once.
 
-The examples that hashes choose have such sizes too, beside every class of attributes, data and operands: they meet more
+Most examples that hashes choose have such sizes too, beside every class of attributes, data and operands: they meet more
 conditions of three parts than sizes from the domains do, which are small.
 """
 
@@ -37,7 +37,8 @@ ENOUGH, NIGHTLY = 20, 16
 VECTOR, HALF = 16, 8
 """A size in turn is a whole vector and a rest: so many cases in a row have every rest of half a vector."""
 KEPT = 4
-"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases."""
+"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases; and one in so many
+examples the sizes of its domains."""
 TRIES, OF_EXAMPLES = 64, 16
 """The number of attempts, and of those for an example: drawn sizes may be illegal, too large or too small."""
 
@@ -58,10 +59,11 @@ def mixed_sizes(everything: Sequence[Target], target: Target, *, strong: bool = 
 def seeded_choices(target: Target, index: int) -> HashChoices:
     """Return the choices of example *index* of a target: sizes of mixed classes; of their domains if those do not fit.
 
-    A plugin's operator has sizes of its domains: its constraints need not reject others.
+    The last of KEPT examples has sizes of its domains, since conditions also ask for small sizes. A plugin's operator
+    has no others: its constraints need not reject them.
     """
     spec = target.spec
-    for step in range(OF_EXAMPLES if is_ours(spec) else 0):
+    for step in range(OF_EXAMPLES if is_ours(spec) and (index + 1) % KEPT else 0):
         mixed = _Mixed(key(step, target.id, "seeded", str(index)), {}, spec, {})
         try:
             bound, _, _ = drawn(target, mixed)
