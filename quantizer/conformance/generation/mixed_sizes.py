@@ -5,8 +5,8 @@ width, many rows of a few columns, an axis of 1 between two long ones. No target
 operator's targets draws other classes, so that together they hold most pairs of classes of two sizes. The innermost
 size takes each rest of a vector in turn, and so do channels: loops for rests take four, two or one at once.
 
-Most examples that hashes choose have such sizes too, beside every class of attributes, data and operands: they meet more
-conditions of three parts than sizes from the domains do, which are small.
+Most examples that hashes choose have such sizes too, beside every class of attributes, data and operands. They meet
+more conditions of three parts than sizes from the domains do, which are small.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ ENOUGH, NIGHTLY = 20, 16
 VECTOR, HALF = 16, 8
 """A size in turn is a whole vector and a rest: so many cases in a row have every rest of half a vector."""
 KEPT = 4
-"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases; and one in so many
-examples the sizes of its domains."""
+"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases; one in so many
+examples keeps the sizes of its domains."""
 TRIES, OF_EXAMPLES = 64, 16
 """The number of attempts, and of those for an example: drawn sizes may be illegal, too large or too small."""
 
