@@ -64,11 +64,11 @@ SLOW = "quantizer fusion --platform"
 
 
 def test_commands_print_the_output_on_the_page(folder: Path, warmed: Warmed) -> None:
-    assert follow(PAGE, folder, warmed, without=SLOW) == 5
+    assert follow(PAGE, folder, warmed, without=SLOW) == 6
     assert (folder / "out" / "model.html").is_file()
     assert (folder / "stem" / "builtin-1-stem" / "case.json").is_file()
 
 
 @pytest.mark.nightly
 def test_every_graph_is_judged_on_two_platforms_as_the_page_says(folder: Path, warmed: Warmed) -> None:
-    assert follow(PAGE, folder, warmed) == 6
+    assert follow(PAGE, folder, warmed) == 7

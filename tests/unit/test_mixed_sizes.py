@@ -17,9 +17,13 @@ from quantizer.conformance.generation.mixed_sizes import (
     VECTOR,
     WINDOW,
     mixed_sizes,
+    seeded_choices,
 )
+from quantizer.conformance.generation.stacks import seeded_case
+from quantizer.conformance.generation.units import ROOM, is_cheap
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
+from quantizer.core.shapes import variables
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,3 +86,19 @@ def test_cases_of_a_target_differ(session):
     targets = list(session.all_targets(session.library.spec("slice")))
     cases = mixed_sizes(targets, targets[0], strong=True)
     assert all(a.shapes != b.shapes or a.attrs != b.attrs for a, b in itertools.combinations(cases, 2))
+
+
+@pytest.mark.parametrize("op", ["conv2d", "matmul", "pad", "gather"])
+def test_hashed_examples_have_sizes_of_mixed_classes_and_are_cheap(session, op):
+    targets = list(session.all_targets(session.library.spec(op)))[:8]
+    cases = [seeded_case(target, index, alone=True) for target in targets for index in range(4)]
+    sizes = [size for case in cases for shape in case.shapes.values() for size in shape]
+    # sizes from domains stay small; a third of the classes lies past a vector
+    assert sum(size >= LONG for size in sizes) >= len(sizes) // 8
+    assert all(is_cheap(targets[0].spec, variables(targets[0].spec, c.shapes, c.attrs), ROOM) for c in cases)
+
+
+def test_hashed_examples_are_the_same_every_time(session):
+    target = session.all_targets(session.library.spec("conv2d"))[0]
+    assert seeded_case(target, 1) == seeded_case(target, 1) != seeded_case(target, 2)
+    assert seeded_choices(target, 1).integer("w", 1, 8) == seeded_choices(target, 1).integer("w", 1, 8)

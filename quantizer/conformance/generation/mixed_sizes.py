@@ -4,6 +4,9 @@ A unit is one special size among small ones. Kernels of layers see none of that:
 width, many rows of a few columns, an axis of 1 between two long ones. No target has many such cases: each of an
 operator's targets draws other classes, so that together they hold most pairs of classes of two sizes. The innermost
 size takes each rest of a vector in turn, and so do channels: loops for rests take four, two or one at once.
+
+Most examples that hashes choose have such sizes too, beside every class of attributes, data and operands. They meet
+more conditions of three parts than sizes from the domains do, which are small.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.builder import complete, drawn
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
@@ -34,9 +37,10 @@ ENOUGH, NIGHTLY = 20, 16
 VECTOR, HALF = 16, 8
 """A size in turn is a whole vector and a rest: so many cases in a row have every rest of half a vector."""
 KEPT = 4
-"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases."""
-TRIES = 64
-"""The number of attempts: drawn sizes may be illegal, too large or too small."""
+"""One in so many cases keeps the classes of all its sizes, if the operator has at least VECTOR cases; one in so many
+examples keeps the sizes of its domains."""
+TRIES, OF_EXAMPLES = 64, 16
+"""The number of attempts, and of those for an example: drawn sizes may be illegal, too large or too small."""
 
 
 def mixed_sizes(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:
@@ -50,6 +54,24 @@ def mixed_sizes(everything: Sequence[Target], target: Target, *, strong: bool = 
     first = [each.id for each in everything].index(target.id) * rows
     made = [_case(target, row, _in_turn(spec, first + row, len(everything) * rows)) for row in range(rows)]
     return [case for case in made if case is not None]
+
+
+def seeded_choices(target: Target, index: int) -> HashChoices:
+    """Return the choices of example *index* of a target: sizes of mixed classes; of their domains if those do not fit.
+
+    The last of KEPT examples has sizes of its domains, since conditions also ask for small sizes. A plugin's operator
+    has no others: its constraints need not reject them.
+    """
+    spec = target.spec
+    for step in range(OF_EXAMPLES if is_ours(spec) and (index + 1) % KEPT else 0):
+        mixed = _Mixed(key(step, target.id, "seeded", str(index)), {}, spec, {})
+        try:
+            bound, _, _ = drawn(target, mixed)
+        except ILLEGAL:
+            continue
+        if is_cheap(spec, bound, ROOM):
+            return mixed
+    return HashChoices(key(index, target.id, "seeded"), {})
 
 
 def _in_turn(spec: Spec, turn: int, many: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from quantizer.conformance.generation.builder import build_case, coverage, tile_plan
 from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.mixed_sizes import seeded_choices
 from quantizer.conformance.generation.units import is_ours
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Stack, TilePlan
@@ -76,7 +77,7 @@ def row_case(target: Target, index: int, row: Mapping[str, str], *, alone: bool 
 
 def seeded_case(target: Target, index: int, *, alone: bool = False) -> Case:
     """Return case *index* of hashed choices, without a covering row: a stack if possible, unless *alone*."""
-    return _hashed(target, HashChoices(key(index, target.id, "seeded"), {}), alone=alone, keeps=False)
+    return _hashed(target, seeded_choices(target, index), alone=alone, keeps=False)
 
 
 def _hashed(target: Target, chooser: HashChoices, *, alone: bool, keeps: bool) -> Case:

@@ -11,8 +11,7 @@ from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.kills import anew
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.mixed_sizes import seeded_choices
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.judging.schedule import SCHEDULE, Schedule
 from quantizer.conformance.real.bugs import bug, twin
@@ -108,7 +107,7 @@ def gate_cases(session: Session, op: str) -> Iterator[tuple[Target, Case]]:
     yield from explicit_cases(session, spec)
     for target in session.all_targets(spec):
         for index in range(PROFILES["gate"].examples):
-            yield target, build_case(target, HashChoices(key(index, target.id, "seeded"), {}))
+            yield target, build_case(target, seeded_choices(target, index))
 
 
 class _Open:
