@@ -12,7 +12,7 @@ from quantizer.conformance.run.graph_items import CASES, _recorded, collect_grap
 from quantizer.conformance.setup.options import Options
 from quantizer.core.errors import SpecError
 from quantizer.core.record import read_line
-from quantizer.core.verdict import Verdict, failure
+from quantizer.core.verdict import Verdict, failure, inconclusive
 
 pytest.importorskip("onnx")
 ROOT = Path(__file__).parents[2]
@@ -43,6 +43,16 @@ def test_a_right_graph_passes_and_counts_what_it_compared():
     assert (record.kind, record.cases, record.outcome) == ("fusion", 2 * CASES, "passed")
     assert record.checks["fusion"].passed > record.cases
     assert state.ended(record) is None
+
+
+def test_an_item_that_compares_nothing_is_left_out_with_the_reason(monkeypatch):
+    undecided = [judging.Judged("the whole graph", inconclusive("fusion", "no operator relu"))]
+    monkeypatch.setattr("quantizer.conformance.fusion.systems.judge_graph", lambda *asked: undecided)
+    (state,) = states()
+    with pytest.raises(pytest.skip.Exception, match="no operator relu"):
+        state.runner.once()
+    assert state.left_out == "no operator relu"
+    assert state.record("skipped").gaps == ("no operator relu",)
 
 
 def test_a_wrong_rewrite_fails_the_item_with_the_smallest_case(monkeypatch):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -120,14 +120,24 @@ class GraphRunner(ItemRunner):
         from quantizer.conformance.fusion.cases import cases
         from quantizer.conformance.fusion.judging import explained
 
-        state = self._state
+        state, undecided = self._state, dict[str, None]()
         for case in cases(state.spec, CASES):
             found = system.judge(state.spec, case, state.platform)
-            self._recorder.count([_recorded(item.verdict) for item in found])
+            verdicts = [_recorded(item.verdict) for item in found]
+            self._recorder.count(verdicts)
+            undecided |= dict.fromkeys(v.reason if v.status == "inconclusive" else "" for v in verdicts)
             if wrong := next((item for item in found if item.verdict.failing), None):
                 self._failure = f"{wrong} [{case}]"
                 text = explained(state.spec, case, state.platform, wrong, system.judge)
                 pytest.fail(f"{text}\n  run again: {state.rerun}", pytrace=False)
+        if "" not in undecided:
+            self._leave_out(next(iter(undecided)))
+
+    def _leave_out(self, reason: str) -> NoReturn:
+        """End the item as one that compares nothing here."""
+        self.left_out = reason
+        self._recorder.miss(reason)
+        pytest.skip(reason)
 
     def _system(self) -> System:
         """Return what is judged; leave the item out if it, or onnx, is not installed."""
@@ -141,9 +151,7 @@ class GraphRunner(ItemRunner):
                 built_in((self._state.platform,)) if options.real is None else system(options.engine, self._state.level)
             )
         except (UnsupportedError, ModuleNotFoundError) as err:
-            self.left_out = reason = str(err)
-            self._recorder.miss(reason)
-            pytest.skip(reason)
+            self._leave_out(str(err))
 
 
 def _recorded(verdict: Verdict) -> Verdict:
