@@ -21,6 +21,7 @@ from quantizer.core.shapes import evaluate
 from quantizer.core.spec import Domain
 from quantizer.ir.formats.onnx import from_model
 from quantizer.ir.graph import Graph
+from quantizer.numerics.pinned import pinned
 from quantizer.runtime.models.engines import Values
 from quantizer.runtime.models.parts import QUANTIZE, with_constant_codes
 from quantizer.runtime.qdq import with_qdq
@@ -131,6 +132,7 @@ def _size(name: str, domain: Domain, chooser: HashChoices, bound: Mapping[str, A
     return draw(name, domain, chooser, bound)
 
 
+@pinned()
 def build(spec: GraphSpec, case: GraphCase) -> Built:
     """Return the quantized graph of a case; scales are calibrated on its own inputs, which are then moved to codes.
 
