@@ -155,5 +155,5 @@ class GraphRunner(ItemRunner):
 
 
 def _recorded(verdict: Verdict) -> Verdict:
-    """Return a verdict without what follows from calibrated numbers: processors add real numbers in their own order."""
+    """Return a verdict without calibrated numbers: each case has its own, and would give a reason of its own."""
     return replace(verdict, ratio=verdict.ratio if verdict.failing else 0.0, reason=_NUMBERS.sub("", verdict.reason))
