@@ -32,3 +32,8 @@ def test_a_tiling_function_that_follows_the_plan_passes():
 
 def test_a_tiling_function_that_leaves_outputs_whole_is_inconclusive():
     assert statuses(lambda spec, shapes, attrs, _: tiles(spec, shapes, attrs, TilePlan({}))) == {"inconclusive"}
+
+
+def test_a_tiling_function_that_forgets_a_tile_fails():
+    """One of two tiles is left then, which is no whole output."""
+    assert statuses(lambda *asked: tiles(*asked)[:-1]) == {"fail"}
