@@ -27,6 +27,7 @@ EVERY = 4
 # 85 is 0b01010101, a value of every integer type; an odd margin breaks any alignment
 POISON, MARGIN = 85, 5
 """The value that surrounds an operand in a larger buffer, and the number of such elements on each side."""
+BY_ADDRESS = "Keep nothing by the address of a tensor."
 LARGEST = 1 << 16
 """The largest number of elements of the operands of a repeated call."""
 SETTLED = 0.25
@@ -115,8 +116,7 @@ def require_same_elsewhere(
         buffers[name].copy_(values)
     if (found := _difference(known, call(buffers))) is not None:
         raise FunctionError(
-            f"gave {found} if the same operands are stored where other operands were before."
-            " Keep nothing by the address of a tensor."
+            f"gave {found} if the same operands are stored where other operands were before. {BY_ADDRESS}"
         )
     if not layouts:
         return
@@ -138,7 +138,7 @@ def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[s
     """Return how the codes of *anew* differ from those of *call*; None if they do not.
 
     Also None if *call* refuses the operands: they differ from the earlier ones and need not be legal. They also fill
-    memory.
+    memory. FunctionError if only the memory of the operands decides.
     """
     try:
         made = [values.clone() for values in _tensors(call(operands))]
@@ -150,7 +150,11 @@ def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[s
         again = anew({name: values.clone() for name, values in operands.items()})
     except Exception as err:  # noqa: BLE001 - see above
         return f"{type(err).__name__} where it gave codes"
-    return _difference(made, again)
+    found = _difference(made, again)
+    # with the parameters from before: only the memory of the operands is another
+    if found is not None and _difference(made, call({name: values.clone() for name, values in operands.items()})):
+        raise FunctionError(f"gave {found} for the same operands in other memory. {BY_ADDRESS}")
+    return found
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
@@ -227,8 +231,23 @@ def _require_same_in(
         given = _made_of(call, placed)
     except UnsupportedError:  # a function that raises an error for such operands gives no wrong codes
         return
-    if (found := _difference(known, given)) is not None:
-        raise FunctionError(f"gave {found} where its operands {layout}. {said}")
+    if (found := _difference(known, given)) is None:
+        return
+    # the same layout at other addresses: a function that reads it wrongly gives the same wrong codes there
+    kept = [values.clone() for values in _tensors(given)]
+    try:
+        elsewhere = _made_of(call, {name: _moved(*each) for name, each in placed.items()})
+    except UnsupportedError:
+        elsewhere = kept
+    if _difference(kept, elsewhere) is not None:
+        raise FunctionError(f"gave {found} for the same operands in other memory. {BY_ADDRESS}")
+    raise FunctionError(f"gave {found} where its operands {layout}. {said}")
+
+
+def _moved(view: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a view like *view* of a copy of the whole buffer around it."""
+    copy = room.clone()
+    return torch.as_strided(copy, view.shape, view.stride(), view.storage_offset() - room.storage_offset()), copy
 
 
 def made_in(call: Call, operands: Mapping[str, Tensor], place: str) -> Any:
