@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,7 +49,7 @@ class ItemRunner(Protocol):
 
 
 @dataclass(kw_only=True)
-class ItemState:
+class ItemState(ABC):
     """The data of one item. Its runner needs torch, so it is created only when the item runs."""
 
     name: str
@@ -63,14 +64,14 @@ class ItemState:
     first level."""
 
     @property
+    @abstractmethod
     def op(self) -> str:
         """The operator, or the graph."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def runner(self) -> ItemRunner:
         """The object that runs the item; made when it is first asked for."""
-        raise NotImplementedError
 
     @property
     def _has_run(self) -> bool:
