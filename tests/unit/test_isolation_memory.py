@@ -133,3 +133,25 @@ def test_correct_functions_pass_with_threads_and_shared_memory(function):
 def test_threads_and_shared_memory_are_named(function, said):
     with pytest.raises(FunctionError, match=said):
         _in_turn(function)
+
+
+class Stale:
+    """A cache by the address of its operands that holds codes of earlier operands for one of the addresses."""
+
+    def __init__(self, stale):
+        self.stale, self.kept, self.alive = stale, {}, []
+
+    def __call__(self, given):
+        self.alive.append(given)  # so that no address is given out twice
+        made = right(given) + (len(self.kept) == self.stale)
+        return self.kept.setdefault(tuple(values.data_ptr() for values in given.values()), made)
+
+
+@pytest.mark.parametrize("values", range(12))
+def test_a_cache_by_operand_address_is_named_wherever_it_shows(values):
+    """Which check meets an address of earlier operands first is up to the allocator."""
+    x = torch.arange(24).roll(values).reshape(2, 3, 4)
+    for stale in range(1, 7):
+        cached, operands = Stale(stale), {"x": x, "y": x + 1}
+        with pytest.raises(FunctionError, match="Keep nothing by the address of a tensor"):
+            require_same_elsewhere(cached, operands, cached(operands), cached)

@@ -146,15 +146,20 @@ def _difference_of_parameters(call: Call, anew: Call | None, operands: Mapping[s
         return None
     if anew is None:
         return None
+    copies = _copied(operands)
     try:
-        again = anew({name: values.clone() for name, values in operands.items()})
+        again = anew(copies)
     except Exception as err:  # noqa: BLE001 - see above
         return f"{type(err).__name__} where it gave codes"
     found = _difference(made, again)
-    # with the parameters from before: only the memory of the operands is another
-    if found is not None and _difference(made, call({name: values.clone() for name, values in operands.items()})):
+    # the parameters from before and these very copies: only the memory of the operands is another
+    if found is not None and _difference(made, call(copies)) is not None:
         raise FunctionError(f"gave {found} for the same operands in other memory. {BY_ADDRESS}")
     return found
+
+
+def _copied(operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: values.clone() for name, values in operands.items()}
 
 
 def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapping[str, Tensor]) -> None:
@@ -163,15 +168,19 @@ def _require_same_in_threads(call: Call, known: Sequence[Tensor], operands: Mapp
     if is_within():
         return
     count = THREADS[_digest(operands) // EVERY // len(THREADS) % len(THREADS)]
-    if (found := _difference(known, _in_threads(call, operands, count))) is not None:
-        raise FunctionError(f"gave {found} under {count} threads. Give the same codes under any number of threads.")
+    copies = _copied(operands)
+    if (found := _difference(known, _in_threads(call, copies, count))) is None:
+        return
+    if _difference(known, call(copies)) is not None:
+        raise FunctionError(f"gave {found} for the same operands in other memory. {BY_ADDRESS}")
+    raise FunctionError(f"gave {found} under {count} threads. Give the same codes under any number of threads.")
 
 
 def _in_threads(call: Call, operands: Mapping[str, Tensor], count: int) -> Any:
     threads = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        return call({name: values.clone() for name, values in operands.items()})
+        return call(operands)
     finally:
         torch.set_num_threads(threads)
 
@@ -211,13 +220,18 @@ def _shared(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _require_as_apart(call: Call, given: Mapping[str, Tensor], said: str) -> None:
     """Raise FunctionError if *call* gives other codes for *given* than for separate copies."""
+    apart = {name: values.contiguous().clone() for name, values in given.items()}
     try:
-        known = [v.clone() for v in _tensors(call({n: v.contiguous().clone() for n, v in given.items()}))]
+        known = [values.clone() for values in _tensors(call(apart))]
         made = call(given)
+        if (found := _difference(known, made)) is None:
+            return
+        moved = _differs_elsewhere(call, apart, known) or _differs_elsewhere(call, given, made)
     except Exception:  # noqa: BLE001 - a function that refuses such operands aloud gives no wrong code
         return
-    if (found := _difference(known, made)) is not None:
-        raise FunctionError(f"gave {found} {said}")
+    if moved:
+        raise FunctionError(f"gave {found} for the same operands in other memory. {BY_ADDRESS}")
+    raise FunctionError(f"gave {found} {said}")
 
 
 def _require_same_in(
@@ -233,27 +247,38 @@ def _require_same_in(
         return
     if (found := _difference(known, given)) is None:
         return
-    # the same layout at other addresses: a function that reads it wrongly gives the same wrong codes there
-    kept = [values.clone() for values in _tensors(given)]
-    try:
-        elsewhere = _made_of(call, {name: _moved(*each) for name, each in placed.items()})
-    except UnsupportedError:
-        elsewhere = kept
-    if _difference(kept, elsewhere) is not None:
+    if _differs_elsewhere(call, {name: view for name, (view, _) in placed.items()}, given):
         raise FunctionError(f"gave {found} for the same operands in other memory. {BY_ADDRESS}")
     raise FunctionError(f"gave {found} where its operands {layout}. {said}")
 
 
-def _moved(view: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a view like *view* of a copy of the whole buffer around it."""
-    copy = room.clone()
-    return torch.as_strided(copy, view.shape, view.stride(), view.storage_offset() - room.storage_offset()), copy
+def _differs_elsewhere(call: Call, operands: Mapping[str, Tensor], made: Any) -> bool:
+    """Return whether *call* gives other codes than *made* for operands of the same layout at other addresses.
+
+    A function that reads a layout wrongly gives the same wrong codes there. A refusal is no code.
+    """
+    known = [values.clone() for values in _tensors(made)]
+    try:
+        return _difference(known, call(_moved(operands))) is not None
+    except Exception:  # noqa: BLE001 - whatever a function raises
+        return False
+
+
+def _moved(operands: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the same views of copies of the whole buffers; operands of one buffer share its copy."""
+    copies = {values.untyped_storage().data_ptr(): values.untyped_storage().clone() for values in operands.values()}
+    return {
+        name: values.new_empty(0).set_(
+            copies[values.untyped_storage().data_ptr()], values.storage_offset(), values.shape, values.stride()
+        )
+        for name, values in operands.items()
+    }
 
 
 def made_in(call: Call, operands: Mapping[str, Tensor], place: str) -> Any:
     """Return what *call* gives for *operands* in a place of PLACES; UnsupportedError if it refuses them there."""
     if place == THREADED:
-        return _in_threads(call, operands, THREADS[0])
+        return _in_threads(call, _copied(operands), THREADS[0])
     lay = _shared if place == SHARED else LAYOUTS[place][1]
     return _made_of(call, {name: lay(values) for name, values in operands.items()})
 
