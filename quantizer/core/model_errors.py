@@ -50,6 +50,8 @@ _BOUNDS = {
     "string_too_short": ("must have at least", "min_length", " characters"),
     "string_too_long": ("must have at most", "max_length", " characters"),
 }
+MOST = 40
+"""The largest number of errors of a file in one message: one wrong indentation makes an error of each line after it."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,15 @@ class Finding:
 
 
 def render(findings: Iterable[Finding], positions: Positions) -> str:
-    """Return all *findings* of a file as one text, in the order of the file."""
+    """Return the first MOST *findings* as one text, in the order of the file, and the number of the others."""
     # a set, because two forms of a union may report the same error
     placed = sorted(
         {(positions.mark(f.location, key=f.key), positions.message(f.location, f.text, key=f.key)) for f in findings}
     )
-    return "\n".join(text for _, text in placed)
+    lines = [text for _, text in placed[:MOST]]
+    if left := len(placed) - len(lines):
+        lines.append(f"and {left:,} more errors. Correct these first: the others may follow from them.")
+    return "\n".join(lines)
 
 
 def explain(error: ValidationError, model: type[Model], data: object) -> list[Finding]:

@@ -536,6 +536,15 @@ def test_all_errors_of_a_file_are_reported_in_order(folder: Path) -> None:
     ]
 
 
+def test_a_message_counts_the_errors_beyond_the_first_forty(folder: Path) -> None:
+    path = folder / "pool.yaml"
+    path.write_text(BASE + "".join(f"wrong_{number}: 1\n" for number in range(45)), encoding="utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_spec(path)
+    assert len(heads(caught.value, "pool.yaml")) == 40
+    assert str(caught.value).endswith("and 5 more errors. Correct these first: the others may follow from them.")
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "[]\n", "pool\n", "3\n"])
 def test_a_file_without_a_mapping(folder: Path, text: str) -> None:
     (folder / "pool.yaml").write_text(text, encoding="utf-8")
