@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.channel_windows import DEEP, SIDES, VECTORS, deep_windows, spaced_vectors
-from quantizer.conformance.generation.first_broadcast import UNLIKE, tables, unlike_axes
 from quantizer.conformance.generation.products import BLOCKS, products
-from quantizer.conformance.generation.rearranged import PLANES, TIMES, exchanged, repeated_number
 from quantizer.conformance.generation.signals import SIGNALS, signals
+from quantizer.conformance.generation.simple_moves import PLANES, TIMES, exchanged, repeated_number
+from quantizer.conformance.generation.tables import UNLIKE, tables, unlike_axes
 from quantizer.conformance.generation.usual_windows import SPACED
+from quantizer.conformance.generation.window_channels import DEEP, SIDES, VECTORS, deep_windows, spaced_vectors
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from quantizer.conformance.generation.channel_windows import deep_windows, spaced_vectors
 from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
-from quantizer.conformance.generation.first_broadcast import (
-    fewer_axes,
-    first_broadcast,
-    mutual_broadcast,
-    tables,
-    unlike_axes,
-)
+from quantizer.conformance.generation.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
 from quantizer.conformance.generation.long_rows import long_rows
@@ -32,9 +25,10 @@ from quantizer.conformance.generation.past_counter import (
 )
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.products import products
-from quantizer.conformance.generation.rearranged import exchanged, repeated_number
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.signals import signals
+from quantizer.conformance.generation.simple_moves import exchanged, repeated_number
+from quantizer.conformance.generation.tables import tables, unlike_axes
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.uneven_windows import uneven_windows
 from quantizer.conformance.generation.usual_sizes import shortened, tripled, usual_sizes
@@ -50,6 +44,7 @@ from quantizer.conformance.generation.usual_windows import (
     spaced,
     usual_windows,
 )
+from quantizer.conformance.generation.window_channels import deep_windows, spaced_vectors
 from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -104,11 +99,6 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *grouped_windows(everything, target),
         *long_rows(everything, target),
         *fewer_axes(everything, target),
-        *images(everything, target),
-        *same_padding(everything, target),
-        *products(everything, target),
-        *spaced(everything, target),
-        *shortened(everything, target),
         *tables(everything, target),
         *unlike_axes(everything, target),
         *repeated_number(everything, target),
@@ -116,4 +106,9 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *signals(everything, target),
         *deep_windows(everything, target),
         *spaced_vectors(everything, target),
+        *images(everything, target),
+        *same_padding(everything, target),
+        *products(everything, target),
+        *spaced(everything, target),
+        *shortened(everything, target),
     ]

@@ -6,8 +6,7 @@ order of a difference. Drawn shapes broadcast only the second operand.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
@@ -54,11 +53,6 @@ FEWER = (
 """Shapes of which the second has fewer axes. Kernels merge neighbouring axes that are repeated, or that are not: these
 are all the ways in which axes alternate after that, behind first axes that are repeated, or that have one place. An
 operator's targets share these cases."""
-TABLE = (3, 9)
-"""Sizes of the two axes of a table, of which each operand has one place or all."""
-UNLIKE = ((1,), (4, 9), (2, 3, 1, 4, 9))
-"""Shapes of three operands with unlike numbers of axes, in each order: one number, a table, and more axes than images.
-An operator's targets share these cases."""
 MOST_AXES = 7
 """The most axes of an operand: a product of matrices has two in addition to those in MUTUAL."""
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -66,55 +60,29 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 def first_broadcast(target: Target) -> list[Case]:
     """Return a case of a target whose second operand may have another shape. A hash of the target chooses them."""
-    number, names = key(0, target.id, "first_broadcast"), _repeated(target)
+    number, names = key(0, target.id, "first_broadcast"), repeated_shapes(target)
     if not names:
         return []
-    return _case(target, number, SHAPES[number % len(SHAPES)], names[number // len(SHAPES) % len(names)])
+    return case_of_shapes(target, number, SHAPES[number % len(SHAPES)], names[number // len(SHAPES) % len(names)])
 
 
 def mutual_broadcast(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of MUTUAL that its platform's targets have."""
-    names = _repeated(target)
+    names = repeated_shapes(target)
     kinds = dealt(everything, target, [(pair, name) for name in names for pair in MUTUAL], "mutual_broadcast")
     found = list[Case]()
     for pair, name in kinds:
         number = key(0, target.id, "mutual_broadcast", str(pair), *([name] if len(names) > 1 else []))
-        found += _case(target, number, pair, name)
+        found += case_of_shapes(target, number, pair, name)
     return found
 
 
 def fewer_axes(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of FEWER that its operator's targets have."""
-    names, found = _repeated(target), list[Case]()
+    names, found = repeated_shapes(target), list[Case]()
     for pair in spread(everything, target, FEWER if names else (), "fewer_axes"):
         number = key(0, target.id, "fewer_axes", str(pair))
-        found += _case(target, number, pair, names[number % len(names)])
-    return found
-
-
-def tables(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the cases of all pairs of tables that its operator's targets have."""
-    names, found = _repeated(target), list[Case]()
-    for pair in spread(everything, target, _pairs_of_tables() if names else (), "tables"):
-        number = key(0, target.id, "tables", str(pair))
-        found += _case(target, number, pair, names[number % len(names)])
-    return found
-
-
-def _pairs_of_tables() -> list[Pair]:
-    """Return each pair of shapes of two axes in which an operand is repeated, and one place along an axis of both."""
-    shapes = list(itertools.product(*((1, size) for size in TABLE)))
-    return [(first, second) for first, second in itertools.product(shapes, repeat=2) if first != second]
-
-
-def unlike_axes(everything: Sequence[Target], target: Target) -> list[Case]:
-    """Return the target's share of the cases of UNLIKE that its operator's targets have, if it has three operands."""
-    names, found = _repeated(target), list[Case]()
-    orders = list(itertools.permutations(UNLIKE)) if len(names) == len(UNLIKE) - 1 else []
-    for first, *others in spread(everything, target, orders, "unlike_axes"):
-        number = key(0, target.id, "unlike_axes", str((first, *others)))
-        shape = str(target.spec.dims[names[0]].broadcasts_to)
-        found += _of_shapes(target, number, {shape: first, **dict(zip(names, others, strict=True))})
+        found += case_of_shapes(target, number, pair, names[number % len(names)])
     return found
 
 
@@ -123,24 +91,20 @@ def _past_vectors(shape: tuple[int, ...], number: int) -> tuple[int, ...]:
     return tuple(size + number % (VECTOR - 1) if size > VECTOR and size % VECTOR == 1 else size for size in shape)
 
 
-def _repeated(target: Target) -> list[str]:
+def repeated_shapes(target: Target) -> list[str]:
     """Return the shapes that broadcast to the first operand's; none unless all of them broadcast to the same shape."""
     dims = target.spec.dims
     names = [name for name, domain in dims.items() if domain.broadcasts_to]
     return names if len({str(dims[name].broadcasts_to) for name in names}) == 1 and is_ours(target.spec) else []
 
 
-def _case(target: Target, number: int, pair: Pair, other: str) -> list[Case]:
+def case_of_shapes(target: Target, number: int, pair: Pair, other: str) -> list[Case]:
     """Return the case with these two shapes, of the first operand and of *other*; all further ones have the first."""
-    shape = str(target.spec.dims[other].broadcasts_to)
-    first, second = (_past_vectors(each, number // 64) for each in pair)
-    return _of_shapes(target, number, {shape: first, **dict.fromkeys(_repeated(target), first), other: second})
-
-
-def _of_shapes(target: Target, number: int, fixed: Mapping[str, tuple[int, ...]]) -> list[Case]:
-    """Return the case with these shapes; none if they are illegal or an operand has too many axes."""
     spec = target.spec
+    shape = str(spec.dims[other].broadcasts_to)
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
+    first, second = (_past_vectors(each, number // 64) for each in pair)
+    fixed = {shape: first, **dict.fromkeys(repeated_shapes(target), first), other: second}
     bound: dict[str, Any] = {}
     try:
         for name in draw_order(spec):
