@@ -91,6 +91,10 @@ class Expression:
         """
         return _compile(self.tree)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is computed on demand: another process cannot be given the functions of `run`."""
+        return {"text": self.text, "tree": self.tree}
+
     def __call__(self, variables: Mapping[str, Any]) -> Value:
         """Return the value; SpecError for an unknown name or an operation without a result."""
         try:

