@@ -60,29 +60,29 @@ Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 def first_broadcast(target: Target) -> list[Case]:
     """Return a case of a target whose second operand may have another shape. A hash of the target chooses them."""
-    number, names = key(0, target.id, "first_broadcast"), _repeated(target)
+    number, names = key(0, target.id, "first_broadcast"), repeated_shapes(target)
     if not names:
         return []
-    return _case(target, number, SHAPES[number % len(SHAPES)], names[number // len(SHAPES) % len(names)])
+    return case_of_shapes(target, number, SHAPES[number % len(SHAPES)], names[number // len(SHAPES) % len(names)])
 
 
 def mutual_broadcast(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of MUTUAL that its platform's targets have."""
-    names = _repeated(target)
+    names = repeated_shapes(target)
     kinds = dealt(everything, target, [(pair, name) for name in names for pair in MUTUAL], "mutual_broadcast")
     found = list[Case]()
     for pair, name in kinds:
         number = key(0, target.id, "mutual_broadcast", str(pair), *([name] if len(names) > 1 else []))
-        found += _case(target, number, pair, name)
+        found += case_of_shapes(target, number, pair, name)
     return found
 
 
 def fewer_axes(everything: Sequence[Target], target: Target) -> list[Case]:
     """Return the target's share of the cases of FEWER that its operator's targets have."""
-    names, found = _repeated(target), list[Case]()
+    names, found = repeated_shapes(target), list[Case]()
     for pair in spread(everything, target, FEWER if names else (), "fewer_axes"):
         number = key(0, target.id, "fewer_axes", str(pair))
-        found += _case(target, number, pair, names[number % len(names)])
+        found += case_of_shapes(target, number, pair, names[number % len(names)])
     return found
 
 
@@ -91,20 +91,20 @@ def _past_vectors(shape: tuple[int, ...], number: int) -> tuple[int, ...]:
     return tuple(size + number % (VECTOR - 1) if size > VECTOR and size % VECTOR == 1 else size for size in shape)
 
 
-def _repeated(target: Target) -> list[str]:
+def repeated_shapes(target: Target) -> list[str]:
     """Return the shapes that broadcast to the first operand's; none unless all of them broadcast to the same shape."""
     dims = target.spec.dims
     names = [name for name, domain in dims.items() if domain.broadcasts_to]
     return names if len({str(dims[name].broadcasts_to) for name in names}) == 1 and is_ours(target.spec) else []
 
 
-def _case(target: Target, number: int, pair: Pair, other: str) -> list[Case]:
+def case_of_shapes(target: Target, number: int, pair: Pair, other: str) -> list[Case]:
     """Return the case with these two shapes, of the first operand and of *other*; all further ones have the first."""
     spec = target.spec
     shape = str(spec.dims[other].broadcasts_to)
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     first, second = (_past_vectors(each, number // 64) for each in pair)
-    fixed = {shape: first, **dict.fromkeys(_repeated(target), first), other: second}
+    fixed = {shape: first, **dict.fromkeys(repeated_shapes(target), first), other: second}
     bound: dict[str, Any] = {}
     try:
         for name in draw_order(spec):
