@@ -8,15 +8,15 @@ the next. A hash chooses the batch and all else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import share
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.input_ranges import with_input_range
 from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours, is_window
 from quantizer.conformance.generation.usual_windows import DILATION, POINT, filters_of, plain
 from quantizer.conformance.target import Target
@@ -106,7 +106,7 @@ def layers(everything: Sequence[Target], target: Target, *, strong: bool = False
     if not {"stride", "padding"} <= spec.attrs.keys() or not is_ours(spec):
         return []
     kinds = [
-        (windows, channels, PLACES[(row + column) % len(PLACES) :])
+        (windows, channels, PLACES[(row + column) % len(PLACES) :], column)
         for row, windows in enumerate(_windows(spec))
         for column, channels in enumerate(_channels(spec))
     ]
@@ -141,32 +141,25 @@ def _axes(spec: Spec) -> list[str]:
 
 
 def _case(
-    target: Target, windows: tuple[Window, ...], channels: Channels, places: Sequence[tuple[int, int]]
+    target: Target, windows: tuple[Window, ...], channels: Channels, places: Sequence[tuple[int, int]], turn: int
 ) -> Case | None:
-    """Return the case with the first of *places* with which it is not too large."""
+    """Return the case with the first of *places* with which it is not too large; *turn*: places beyond whole steps."""
     spec, number = target.spec, key(0, target.id, "layers", repr(windows), repr(channels))
     chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
     for each in places:
         try:
-            bound = _bound(spec, windows, channels, each, number, chooser)
+            fixed = dict(_fixed(spec, windows, channels, each, turn))
+            bound = _bound(spec, fixed, number, chooser)
         except ILLEGAL:
             continue
         if is_cheap(spec, bound, ROOM):
             present = [name for name, item in spec.inputs.items() if number // 64 % 4 or not item.optional]
-            return complete(target, bound, present, "random", number % (1 << 32), chooser)
+            return with_input_range(target, bound, present, number, chooser)
     return None
 
 
-def _bound(
-    spec: Spec,
-    windows: tuple[Window, ...],
-    channels: Channels,
-    places: tuple[int, int],
-    number: int,
-    chooser: HashChoices,
-) -> dict[str, Any]:
-    """Return sizes and attributes with these windows, channels and places."""
-    fixed = dict(_fixed(spec, windows, channels, places, number))
+def _bound(spec: Spec, fixed: Mapping[str, Any], number: int, chooser: HashChoices) -> dict[str, Any]:
+    """Return sizes and attributes, those *fixed* among them."""
     bound: dict[str, Any] = {}
     for name in draw_order(spec):
         domain = spec.dims.get(name) or spec.attrs[name]
@@ -178,7 +171,7 @@ def _bound(
 
 
 def _fixed(
-    spec: Spec, windows: tuple[Window, ...], channels: Channels, places: tuple[int, int], number: int
+    spec: Spec, windows: tuple[Window, ...], channels: Channels, places: tuple[int, int], turn: int
 ) -> Iterator[tuple[str, Any]]:
     """Yield the sizes and attributes that windows, channels and places decide."""
     _, inputs, *image = _axes(spec)
@@ -193,7 +186,7 @@ def _fixed(
         yield "groups", channels.groups
     for axis, name in enumerate(image):
         many = places[-1] if axis == len(image) - 1 else places[0]
-        yield name, many if "output_padding" in spec.attrs else _size(windows[axis], many, number)
+        yield name, many if "output_padding" in spec.attrs else _size(windows[axis], many, turn)
 
 
 def _is_sum(spec: Spec) -> bool:
@@ -201,8 +194,8 @@ def _is_sum(spec: Spec) -> bool:
     return spec.dims[filters_of(spec)].multiple_of is not None
 
 
-def _size(window: Window, places: int, number: int) -> int:
-    """Return the size of an axis with so many places of the output, and a part of a step that a hash chooses."""
+def _size(window: Window, places: int, turn: int) -> int:
+    """Return the size of an axis with so many places of the output, and a part of a step that *turn* chooses."""
     kernel, stride, before, behind, dilation = window
     least = (places - 1) * stride + (kernel - 1) * dilation + 1 - before - behind
-    return max(least, 1) + number // 4 % stride
+    return max(least, 1) + turn % stride

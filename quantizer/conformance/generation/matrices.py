@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import share
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.input_ranges import with_input_range
 from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
@@ -61,4 +61,4 @@ def _case(target: Target, fixed: Mapping[str, int]) -> Case | None:
     if not is_cheap(spec, bound, ROOM):
         return None
     present = [name for name, item in spec.inputs.items() if number // 64 % 4 or not item.optional]
-    return complete(target, bound, present, "random", number % (1 << 32), chooser)
+    return with_input_range(target, bound, present, number, chooser)
