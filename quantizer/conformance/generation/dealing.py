@@ -33,3 +33,8 @@ def spread(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], nam
     ids = [each.id for each in targets]
     turn = key(0, target.spec.op, name)
     return [kind for place, kind in enumerate(kinds) if ids and ids[(turn + place) % len(ids)] == target.id]
+
+
+def share(targets: Iterable[Target], target: Target, kinds: Sequence[Kind], name: str, *, strong: bool) -> list[Kind]:
+    """Return the share of *kinds* that *target* has: of all targets, or of its platform's targets if *strong*."""
+    return (dealt if strong else spread)(targets, target, kinds, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from quantizer.conformance.generation.axes_of_images import axes_of_images
+from quantizer.conformance.generation.broadcast_axes import broadcast_axes
 from quantizer.conformance.generation.conditions import conditions, every_condition
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
@@ -11,9 +13,11 @@ from quantizer.conformance.generation.exhaustive import exhaustive_cases
 from quantizer.conformance.generation.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
+from quantizer.conformance.generation.layers import layers
 from quantizer.conformance.generation.long_rows import long_rows
 from quantizer.conformance.generation.long_sizes import long_sizes
 from quantizer.conformance.generation.long_windows import long_windows
+from quantizer.conformance.generation.matrices import matrices
 from quantizer.conformance.generation.mixed_sizes import mixed_sizes
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.generation.one_difference import one_difference_cases
@@ -25,6 +29,7 @@ from quantizer.conformance.generation.past_counter import (
 )
 from quantizer.conformance.generation.patterned import patterned
 from quantizer.conformance.generation.products import products
+from quantizer.conformance.generation.resized_channels import resized_channels
 from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.signals import signals
 from quantizer.conformance.generation.simple_moves import exchanged, repeated_number
@@ -111,4 +116,9 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *products(everything, target),
         *spaced(everything, target),
         *shortened(everything, target),
+        *layers(everything, target, strong=strong),
+        *axes_of_images(everything, target, strong=strong),
+        *broadcast_axes(everything, target, strong=strong),
+        *matrices(everything, target, strong=strong),
+        *resized_channels(everything, target, strong=strong),
     ]

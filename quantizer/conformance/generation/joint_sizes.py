@@ -240,11 +240,11 @@ def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number
     axis = rank - (2 if kind == EARLIER else 1)
     # the list has the amounts before all axes, then those behind all axes
     place = axis + rank * (number // len(PAIRS) % 2)
-    ends = [name for name, domain in spec.attrs.items() if _is_of_ends(domain, shape) and len(bound[name]) == 2 * rank]
+    ends = [name for name, domain in spec.attrs.items() if is_of_ends(domain, shape) and len(bound[name]) == 2 * rank]
     return {name: tuple(max(v, 1) * (i == place) for i, v in enumerate(bound[name])) for name in ends}
 
 
-def _is_of_ends(domain: Domain, shape: str) -> bool:
+def is_of_ends(domain: Domain, shape: str) -> bool:
     """Return whether an attribute is a list of numbers of at least 0, with a length that depends on the shape."""
     is_list = domain.length is not None and shape in domain.length.names
     return is_list and domain.min is not None and not domain.min.names and int(domain.min({})) == 0
@@ -365,7 +365,7 @@ def _summed_up(target: Target, shape: str, flags: Mapping[str, bool]) -> Case | 
 
 def _ends_of(spec: Spec, shape: str) -> list[str]:
     """Return the attributes with two numbers for each axis: amounts added before and behind it."""
-    return [name for name, domain in spec.attrs.items() if _is_of_ends(domain, shape) and "2" in str(domain.length)]
+    return [name for name, domain in spec.attrs.items() if is_of_ends(domain, shape) and "2" in str(domain.length)]
 
 
 def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, int]) -> Case | None:

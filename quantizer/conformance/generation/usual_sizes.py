@@ -58,7 +58,7 @@ def tripled(everything: Sequence[Target], target: Target) -> list[Case]:
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
-    modes = list(_first_modes(target.spec))
+    modes = list(first_modes(target.spec))
     found = [_tripled(target, mode) for mode in dealt(everything, target, modes, "tripled")]
     return [case for case in found if case is not None]
 
@@ -68,12 +68,12 @@ def shortened(everything: Sequence[Target], target: Target) -> list[Case]:
     domain = target.spec.attrs.get(ASKED)
     if domain is None or domain.length is None:
         return []
-    modes = _first_modes(target.spec)
+    modes = first_modes(target.spec)
     found = [_shortened(target, modes[mode]) for mode in spread(everything, target, list(modes), "shortened")]
     return [case for case in found if case is not None]
 
 
-def _first_modes(spec: Spec) -> dict[str, dict[str, str]]:
+def first_modes(spec: Spec) -> dict[str, dict[str, str]]:
     """Return one combination for each choice of the first attribute that is a name."""
     modes: dict[str, dict[str, str]] = {}
     for mode in combinations(spec):
