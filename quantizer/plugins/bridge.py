@@ -16,8 +16,8 @@ from quantizer.core.spec import Spec
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.numerics.activations import activate
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, Registration
 from quantizer.ops.registry import BUILT_IN, FunctionKind, unwrapped
 from quantizer.plugins import flow

@@ -16,8 +16,8 @@ from quantizer.core.spec import Input
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ir.graph import container
 from quantizer.numerics.bitwise import bitwise_equal
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import weight_part
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
 from quantizer.plugins.aipu.node import PyNode

@@ -24,10 +24,10 @@ from quantizer.core.shapes import variables
 from quantizer.core.spec import Input, Spec
 from quantizer.ir.graph import ON_CODES, Graph, Node, Tensor, container, nearest
 from quantizer.ir.verify import verify
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import own_codes, same_numbers
 from quantizer.ops import REGISTRY
 from quantizer.runtime.declared import Provided, check_accumulator, declared_scheme

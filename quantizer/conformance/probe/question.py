@@ -14,10 +14,10 @@ from torch import Tensor
 from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue
 from quantizer.core.platforms import Platform
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.quantize import dequantize
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import bias_params
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call, Engine

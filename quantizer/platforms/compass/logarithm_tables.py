@@ -10,11 +10,12 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.ir.formats.compass_tables import LARGEST, log_softmax_tables
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Staged
 from quantizer.numerics.quotient import floor_divide
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import activation_params
 from quantizer.numerics.tables import linspace, lookup
 from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platform_settings import NARROW_BITS
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Table
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.rounding import round_tensor
 from quantizer.numerics.tables import linspace, lookup, tabulated
 

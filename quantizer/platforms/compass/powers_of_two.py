@@ -9,9 +9,10 @@ from torch import Tensor
 
 from quantizer.core.attributes import whole
 from quantizer.ir.formats.compass_tables import LEAST_FRACTION, logarithms, powers
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import activation_params
 
 HALVES = {"power_of_two": 0, "power_of_two_halves": 1}

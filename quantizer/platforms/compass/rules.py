@@ -25,11 +25,12 @@ from quantizer.core.attributes import real, whole
 from quantizer.ir.formats.compass_tables import float_powers
 from quantizer.numerics.fused_activations import bounds_of, slope_of
 from quantizer.numerics.normalize import decided_by_table
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Rescale, Table
 from quantizer.numerics.quantize import quantize as to_codes
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import interpolated_table, linspace
 from quantizer.ops import operator
