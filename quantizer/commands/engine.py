@@ -36,21 +36,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verbs = engine.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     verbs.add_parser("list", help="engines, their versions and the platforms that they compute")
+    _add_new(verbs)
+    install = verbs.add_parser("install", help="make the environment of an engine, under the user's cache")
+    install.add_argument(
+        "name", metavar="NAME[@VERSION]", help="name of a shipped engine; each version has its own environment"
+    )
+    probe.add_parser(verbs)
+    _add_agreement(verbs)
+    _add_defects(verbs)
+
+
+def _add_new(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     new = verbs.add_parser("new", help="write the worker of an engine of your own, about twenty lines")
     new.add_argument("name", metavar="NAME", help="name of the engine")
     new.add_argument(
         "--form",
         default="npz",
         help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa, onnx-qlinear and "
-        "compass-ir "
-        "(default: %(default)s)",
+        "compass-ir (default: %(default)s)",
     )
     new.add_argument("-o", "--output", type=Path, help="file to write (default: NAME_worker.py)")
-    install = verbs.add_parser("install", help="make the environment of an engine, under the user's cache")
-    install.add_argument(
-        "name", metavar="NAME[@VERSION]", help="name of a shipped engine; each version has its own environment"
-    )
-    probe.add_parser(verbs)
+
+
+def _add_agreement(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     agreement = verbs.add_parser(
         "agreement",
         help="compare codes element by element on random and tied cases; exit 1 if an engine and its platform differ",
@@ -68,6 +76,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="instruction-set level to which engines are restricted where they have a "
         "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
     )
+    agreement.add_argument("-o", "--output", type=Path, help="write markdown to this file")
+
+
+def _add_defects(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     defects = verbs.add_parser("defects", help="known defects of platforms and engines, with their smallest cases")
     defects.add_argument(
         "--gallery", action="store_true", help="write docs/gallery.md and the stand-alone scripts of examples/gallery"
@@ -89,8 +101,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="with --gallery: a gate run of an engine without a baseline; its number of cases is kept for the causes "
         "per million (repeatable)",
     )
-    for verb in (agreement, defects):
-        verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
+    defects.add_argument("-o", "--output", type=Path, help="write markdown to this file")
 
 
 def run(args: argparse.Namespace) -> int:

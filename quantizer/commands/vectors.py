@@ -42,6 +42,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    _add_export(verbs)
+    _add_judge(verbs)
+    diff = verbs.add_parser("diff", help="what a bundle asks for that another did not; 1 where they differ")
+    diff.add_argument("old", type=Path, metavar="OLD", help="folder or zip")
+    diff.add_argument("new", type=Path, metavar="NEW", help="folder or zip")
+
+
+def _add_export(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     export = verbs.add_parser("export", help="write a bundle: operands, provided numbers, the codes that are allowed")
     export.add_argument("--op", action="append", default=[], help="only this operator (repeatable; default: all)")
     export.add_argument(
@@ -82,6 +90,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )
+
+
+def _add_judge(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     judge = verbs.add_parser("judge", help="compare the codes of each case with their intervals")
     judge.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder or zip that `export` wrote")
     judge.add_argument("results", type=Path, metavar="RESULTS", help="folder with a file CASE.bin for each case")
@@ -89,9 +100,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     judge.add_argument(
         "-o", "--output", type=Path, metavar="RUN_DIR", help="write records, as `quantizer report` reads"
     )
-    diff = verbs.add_parser("diff", help="what a bundle asks for that another did not; 1 where they differ")
-    diff.add_argument("old", type=Path, metavar="OLD", help="folder or zip")
-    diff.add_argument("new", type=Path, metavar="NEW", help="folder or zip")
 
 
 def run(args: argparse.Namespace) -> int:
