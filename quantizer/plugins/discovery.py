@@ -78,6 +78,7 @@ def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | No
     PluginError with file, line and exception for the first broken plugin, whose registrations are undone. Layer
     functions in the style of AIPUBuilder are registered by `quantizer.plugins.bridge.connect` once specs are known.
     """
+    # loading takes the sources that are defined here, so it imports this module
     from quantizer.plugins.loading import load
 
     found = sources(paths, os.environ if environment is None else environment)
