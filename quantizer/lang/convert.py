@@ -131,7 +131,7 @@ def _compiled(
     graph: Graph | None,
     refs: None,
     no_save: bool,  # noqa: FBT001
-    later: dict[str, Any],  # noqa: FBT001, RUF100
+    later: dict[str, Any],
 ) -> Files:
     if unknown := sorted(later.keys() - set(LATER)):
         raise LangError(f"{function}: no argument {unknown[0]!r}.")

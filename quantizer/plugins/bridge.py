@@ -157,6 +157,7 @@ def _reads_activation(connection: Connection) -> bool:
     form = connection.spec.formats.get(FORMAT)
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
+    # a function cannot be asked which keys it reads, so its source is searched
     text = SOURCE.bytes_of(Path(connection.function.file)).decode("utf-8", "replace").casefold()
     return form.activation in text and "relu" in text
 

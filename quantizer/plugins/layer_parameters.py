@@ -264,7 +264,7 @@ def _check_absent_biases(node: PyNode, layer: Layer, request: Request) -> None:
             index = int(rest.abs().argmax())
             raise PluginError(
                 f"{tensor.name}[{index}] holds {int(held[index])}, must be {int(held[index] - rest[index])}: a layer"
-                " without a bias holds zerop * sum(weights) alone."
+                " without a bias holds only zerop * sum(weights)."
             )
 
 
