@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
@@ -19,6 +19,7 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import suggestion
 
 if TYPE_CHECKING:
+    from quantizer.conformance.agreement.table import Pairing
     from quantizer.conformance.setup.session import Session
 
 AGREE, DIFFER = 0, 1
@@ -73,8 +74,8 @@ def _add_agreement(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--op-isa",
         default="",
         metavar="LEVEL",
-        help="instruction-set level to which engines are restricted where they have a "
-        "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
+        help="instruction-set level to which engines that have such a switch are restricted: avx2, avx512, "
+        "avx512_vnni, amx, host, or all (one column each) (default: avx2)",
     )
     agreement.add_argument("-o", "--output", type=Path, help="write markdown to this file")
 
@@ -89,8 +90,8 @@ def _add_defects(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         nargs="?",
         const="all",
         choices=("all", "missing"),
-        help="with --gallery: run the scripts of installed engines, all or those without a record, and keep what they "
-        "print",
+        help="with --gallery: run the scripts of installed engines (all, or those without a record) and store what "
+        "they print",
     )
     defects.add_argument(
         "--run",
@@ -98,8 +99,8 @@ def _add_defects(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         default=[],
         type=Path,
         metavar="FOLDER",
-        help="with --gallery: a gate run of an engine without a baseline; its number of cases is kept for the causes "
-        "per million (repeatable)",
+        help="with --gallery: a gate run of an engine without a baseline; the gallery divides its causes by the "
+        "number of cases of this run (repeatable)",
     )
     defects.add_argument("-o", "--output", type=Path, help="write markdown to this file")
 
@@ -174,16 +175,17 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _agreement(args: argparse.Namespace) -> int:
-    from quantizer.conformance.agreement.table import Pairing, document, summary
+    from quantizer.conformance.agreement.table import document, summary
 
     found = [pairing for session in _sessions(args) for pairing in _pairings(session, args)]
     if not found:
         raise UnsupportedError("no installed engine computes a requested platform. See `quantizer engine list`.")
     if args.output:
+        # rows of engines that this call does not measure stay
         before = AGREEMENT.text_of(args.output) if args.output.is_file() else ""
         replace_files({args.output: document(found, before)})
     sys.stdout.write(summary(found) + os.linesep)
-    unexplained: list[Pairing] = [pairing for pairing in found if pairing.differs and not pairing.explained]
+    unexplained = [pairing for pairing in found if pairing.differs and not pairing.explained]
     return DIFFER if unexplained else AGREE
 
 
@@ -202,6 +204,7 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
         if args.op_platform and not platforms:
             continue
         if real.missing:
+            # not an error: the engines that are installed are still measured
             sys.stderr.write(f"inconclusive: {real.missing}\n")
             continue
         options = Options(root=Path.cwd(), engine=name, isa=args.op_isa, platforms=tuple(platforms))
@@ -212,7 +215,7 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
         yield from (session.at(level) for level in options.levels)
 
 
-def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
+def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Pairing]:
     from tqdm import tqdm
 
     from quantizer.conformance.agreement.table import pair
@@ -248,7 +251,7 @@ def _gallery(args: argparse.Namespace) -> int:
 
     if not args.gallery or args.output:
         raise UnsupportedError(
-            "engine defects: --record and --run need --gallery, which writes to its own places, not to --output"
+            "engine defects: --record and --run need --gallery. --gallery writes to fixed places and takes no --output."
         )
     session = open_session(Options(root=Path.cwd(), platforms=(ENCLOSING,)))
     if args.record:

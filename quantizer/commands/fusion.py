@@ -60,6 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Judge the cases; UnsupportedError for an unknown name, or if onnx is not installed."""
+    # first, because the modules below import onnx
     require_onnx()
     from quantizer.conformance.fusion.systems import built_in, system
     from quantizer.core.graph_spec import shipped_graphs

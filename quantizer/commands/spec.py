@@ -90,6 +90,7 @@ def _lint(args: argparse.Namespace) -> int:
     tried = find_spec("torch") is not None
     known = others(args.paths, _operators_of_packages()) if tried else []
     problems, counts = lint(args.paths, known)
+    # a platform runs only if everything can be read
     platforms = linted_platforms(args.paths) if not problems else []
     if platforms and tried:
         from quantizer.conformance.spec_checks.platform_trials import platform_problems

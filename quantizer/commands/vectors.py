@@ -44,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     _add_export(verbs)
     _add_judge(verbs)
-    diff = verbs.add_parser("diff", help="what a bundle asks for that another did not; 1 where they differ")
+    diff = verbs.add_parser("diff", help="compare what two bundles require; exit 1 if they differ")
     diff.add_argument("old", type=Path, metavar="OLD", help="folder or zip")
     diff.add_argument("new", type=Path, metavar="NEW", help="folder or zip")
 
@@ -59,7 +59,7 @@ def _add_export(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "--scheme",
         action="append",
         default=[],
-        help="scheme; an operator without weights takes the activation part alone (repeatable; default: w8a8, or "
+        help="scheme; an operator without weights takes only its activation part (repeatable; default: w8a8, or "
         "the first that the platform has)",
     )
     export.add_argument(
@@ -127,6 +127,7 @@ def _export(args: argparse.Namespace) -> int:
     library = open_session(asked, tuple(spec_folders(plugins))).library
     forms = [*dict.fromkeys(args.form)]
     check_forms(forms)
+    # by id: without weights, w8a8 and w4a8 are one target
     targets = {target.id: target for target in _targets(args, library)}
     files = bundle([*targets.values()], args.cases, args.seed, args.budget * MEGABYTE, forms)
     if args.output.suffix == ".zip":
@@ -147,6 +148,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
         for spec in [library.spec(op) for op in args.op] or library.specs.values():
             for scheme in dict.fromkeys(args.scheme or [USUAL]):
                 found = _scheme(library, spec, platform, scheme)
+                # the default scheme is a preference: a platform without it gives its first
                 if found is None and not args.scheme:
                     found = next(iter(library.schemes_for(spec, platform)), None)
                 if found is not None:
@@ -190,7 +192,7 @@ def _judge(args: argparse.Namespace) -> int:
     elements = sum(one.elements for one in found)
     summary = {"cases": len(found), **counts, "elements": elements}
     sys.stdout.write(
-        f"{counts['pass']} passed, {counts['fail']} failed, {counts['open']} open (nothing can be said) "
+        f"{counts['pass']} passed, {counts['fail']} failed, {counts['open']} open (cannot be judged) "
         f"of {counted(len(found), 'case')}, {counted(elements, 'element')} judged\n"
     )
     if args.output:
