@@ -38,9 +38,11 @@ LARGEST = 1 << 20
 EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
-`quantizer case replay` runs again. Two or three nodes without codes between them are no case. An engine that runs ONNX
-files is judged on them as one graph: its optimized run by its run without. A failure gives part.onnx and operands.npz,
-with sizes halved and 0 wherever the failure does not need a value, and the command that runs them again.
+`quantizer case replay` runs again.
+
+Two or three nodes without codes between them are judged as one graph, on engines that run ONNX files: the optimized run
+is compared with the run without optimizations. -o writes part.onnx and operands.npz of a failure, with halved sizes and
+with 0 in place of values that the failure does not need, and prints the command that runs them again.
 
 exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the named node has no spec or no scheme.
 """

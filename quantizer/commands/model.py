@@ -28,8 +28,8 @@ QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul
 CUTS = 5
 """The most operators that are cut out and written."""
 _EPILOG = f"""\
-Both engines run the whole model, every edge between operators shown. Then every operator runs alone with the
-quantizations around it, both engines on the same operands, and each result is compared with its own enclosure: the
+Both engines run the whole model, with every edge between operators as an output. Then every operator runs separately,
+with the quantizations around it, on the same operands on both engines. Each result is compared with its enclosure: the
 exact result in float64, what float32 arithmetic may lose (gamma_n of the sum), and half a step of a quantized result.
 The integers of `builtin` are compared with what --platform declares, by the checks arithmetic and accuracy.
 This separates an operator with a wrong result from one with a right result on wrong operands.

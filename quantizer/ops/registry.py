@@ -85,7 +85,7 @@ class Registration:
 
     @cached_property
     def looked_up(self) -> Registration:
-        """The integer forward that looks up codes in the provided table of this function of one input."""
+        """The integer forward of this function of one input: it looks codes up in the provided table."""
 
         def quantized(x: Tensor, *, parameters: Parameters, **_: Any) -> Tensor:
             return lookup(x, parameters.tables["lut"])
