@@ -68,7 +68,7 @@ class TpuLangConverter:
         if mode not in STATES:
             raise LangError(f"mode={mode!r}: must be one of {', '.join(STATES)}.")
         if not isinstance(name, str) or not name:
-            raise LangError(f"name={name!r}: must be a text.")
+            raise LangError(f"name={name!r}: must be a string.")
         self.name, self.state = name, STATES[mode]
         self.graph = graph.to_ir(inputs, outputs)
         """Its quantization parameters are propagated."""

@@ -189,7 +189,7 @@ def test_policies_of_other_tools_accept_equal_and_refuse_distant_results():
         ("{", "not JSON"),
         ('{"fault": "a", "ops": ["b"]}', "must be an object of fault, ops and reason"),
         ('{"fault": "a", "ops": "b", "reason": "c"}', "ops must be a list"),
-        ('{"fault": "a", "ops": ["b"], "reason": " "}', "reason must be a text"),
+        ('{"fault": "a", "ops": ["b"], "reason": " "}', "reason must be a string"),
         ('{"fault": "a", "ops": ["b", "b"], "reason": "c"}', "a in b is listed before"),
     ],
 )

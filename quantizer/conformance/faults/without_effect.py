@@ -72,5 +72,5 @@ def _row(line: str, where: str) -> dict[str, Any]:
             raise CaseError(f"{where}: {key} must be a list of names. {wanted}")
     for key in ("fault", "reason"):
         if not isinstance(row[key], str) or not row[key].strip():
-            raise CaseError(f"{where}: {key} must be a text. {wanted}")
+            raise CaseError(f"{where}: {key} must be a string. {wanted}")
     return row

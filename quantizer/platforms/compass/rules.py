@@ -8,9 +8,11 @@ Sources of the generic arithmetics in `numerics` that its platform selects:
 * `fused_activations`: it fuses them into sums of products and of operands.
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
 
-This room has modules of its own for the rest: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`,
-its Softmax on X3 (float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run
-contains one).
+Other modules of this room have the rest:
+
+* `powers_of_two`: Softmax under quantize_method FAST_EXP.
+* `float24`: Softmax on X3 (float_lut).
+* `logarithm_tables`: LogSoftmax before X2, in float32 arithmetic. No recorded run contains one.
 """
 
 from __future__ import annotations
