@@ -110,6 +110,7 @@ def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
         "statistics": lambda: statistical_analyse(quantized, batches),
         "parameters": lambda: parameter_analyse(quantized),
     }
+    # each view once, in the order in which it is named
     views = dict.fromkeys(args.view or ["graph", "layer"])
     return {view: made[view]() for view in views}
 

@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for option, value in (("--examples", args.examples), ("--workers", args.workers)):
         if value is not None and value < 1:
             raise UnsupportedError(f"{option}={value}: must be 1 or more.")
+    # an interrupted campaign continues from these two: --markdown must not replace them
     own = [args.output / name for name in (PLAN, JOURNAL)]
     check_apart([*args.op_specs, *args.op_plugins, *own], filter(None, [args.markdown]))
     plan = _plan(args)
@@ -134,6 +135,7 @@ def _plan(args: argparse.Namespace) -> Plan:
 
 
 def _local(workers: int) -> Callable[[], cf.Executor]:
+    # a function, because a pool with a crashed worker is replaced by a new one
     return lambda: worker_pool(workers)
 
 

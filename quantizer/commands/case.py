@@ -180,6 +180,7 @@ def _export(trial: Trial, folder: Path) -> int:
         after.append(made.step.format(folder=folder))
     create_files(contents)
     print_lines(f"wrote {', '.join(path.name for path in contents)} to {folder}")
+    # last, because they say what to do with the files
     for line in after:
         print_lines(line)
     return PASSED

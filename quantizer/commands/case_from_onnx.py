@@ -77,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.runtime.onnx_model import load_onnx_graph
 
     require_onnx()
+    # before the model runs on every engine
     if args.output is not None and is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder.")
     graph = load_onnx_graph(args.model).with_(name=args.model.stem)

@@ -125,6 +125,7 @@ def _list() -> int:
     from quantizer.runtime.engines.catalogue import Chosen
     from quantizer.runtime.engines.environments import releases
 
+    # the empty release is what the current environment has, the others have environments of their own
     rows = [
         {
             "engine": f"{chosen.identity(platform)}{f'@{release}' if release else ''}",
@@ -253,6 +254,7 @@ def _gallery(args: argparse.Namespace) -> int:
         raise UnsupportedError(
             "engine defects: --record and --run need --gallery. --gallery writes to fixed places and takes no --output."
         )
+    # the enclosing platform is known only on request, and some defects are declared on it
     session = open_session(Options(root=Path.cwd(), platforms=(ENCLOSING,)))
     if args.record:
         before = gallery.read_outcomes(gallery.OUTCOMES)

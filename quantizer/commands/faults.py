@@ -151,6 +151,7 @@ def _real(args: argparse.Namespace) -> int:
         )
     jobs = [Job(options, dict(os.environ), op, tuple(r for r in reports if op in r.ops)) for op in ops]
     with worker_pool(min(args.workers or os.cpu_count() or 1, len(jobs))) as executor:
+        # submitted first, so that it runs beside the operators
         of_graphs = executor.submit(rewritten, reports)
         found = [outcome for outcomes in all_of(jobs, executor) for outcome in outcomes] + of_graphs.result()
     order = {report.ref: place for place, report in enumerate(reports)}

@@ -116,6 +116,7 @@ def _operators_of_packages() -> list[Path]:
     from quantizer.plugins.discovery import installed
 
     if not installed():
+        # without the import below, which loads torch
         return []
     from quantizer.runtime.isolation.plugins import installed_specs
 

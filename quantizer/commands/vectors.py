@@ -120,6 +120,7 @@ def _export(args: argparse.Namespace) -> int:
     from quantizer.plugins.discovery import spec_folders
     from quantizer.runtime.isolation.plugins import judged
 
+    # before the cases are generated, which can take minutes
     if is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
     plugins = judged(args.op_plugins)
