@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import math
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
+from quantizer.commands.json_output import json_text
 from quantizer.commands.requirements import require_onnx
 from quantizer.commands.shared_options import seed_number, whole_number
 from quantizer.core.errors import UnsupportedError
+from quantizer.core.rooms import graph_platform
 
 if TYPE_CHECKING:
+    from quantizer.conformance.models.graph_nodes import NodeRatio
     from quantizer.ir.graph import Graph
+    from quantizer.runtime.sample_data import Batch
 
 DONE = 0
 VIEWS = ("graph", "layer", "enclosure", "statistics", "parameters")
@@ -43,13 +45,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--data",
         type=Path,
         metavar="FILE",
-        help="samples: .npz with an array for each input, .npy for one input; their first axis counts them. Without it,"
-        " normally distributed values",
+        help="samples: .npz with an array for each input, .npy for one input; samples lie along the first axis. "
+        "Default: normally distributed values",
     )
     parser.add_argument(
         "--view", action="append", choices=VIEWS, default=[], help="what to show; default: graph and layer"
     )
-    parser.add_argument("--platform", default="ort", help="the platform whose INT8 rules are used (default: ort)")
+    parser.add_argument(
+        "--platform", default=graph_platform(), help="the platform whose INT8 rules are used (default: %(default)s)"
+    )
     parser.add_argument("--observer", default="minmax", help="minmax, percentile, kl, mse, isotone or a strategy")
     parser.add_argument("--symmetric", action="store_true", help="activations with zero point 0")
     parser.add_argument("--bias", action="store_true", help="quantize constant biases to 32 bits")
@@ -68,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     require_onnx()
     found = analysed(args)
     if args.json:
-        sys.stdout.write(json.dumps(_plain(found), indent=2, sort_keys=True, allow_nan=False) + "\n")
+        sys.stdout.write(json_text(found, sort_keys=True) + "\n")
     else:
         sys.stdout.write(
             (os.linesep * 2).join(f"{TITLES[view]}\n{_table(view, rows)}" for view, rows in found.items()) + "\n"
@@ -99,18 +103,19 @@ def analysed(args: argparse.Namespace) -> dict[str, list[Any]]:
         quantized = quantize_graph(dispatch_graph(graph, args.platform), batches, setting)
     except ValueError as err:
         raise UnsupportedError(str(err)) from None
-    made = {
+    made: Mapping[str, Callable[[], list[Any]]] = {
         "graph": lambda: graphwise_error_analyse(quantized, batches),
         "layer": lambda: layerwise_error_analyse(quantized, batches),
         "enclosure": lambda: _ratios(quantized, args.platform, batches),
         "statistics": lambda: statistical_analyse(quantized, batches),
         "parameters": lambda: parameter_analyse(quantized),
     }
+    # each view once, in the order in which it is named
     views = dict.fromkeys(args.view or ["graph", "layer"])
-    return {view: made[view]() for view in views}  # type: ignore[no-untyped-call]
+    return {view: made[view]() for view in views}
 
 
-def _ratios(quantized: Graph, platform: str, batches: list[Any]) -> list[Any]:
+def _ratios(quantized: Graph, platform: str, batches: list[Batch]) -> list[NodeRatio]:
     from quantizer.conformance.models.graph_nodes import enclosure_ratios
     from quantizer.runtime.integer import integer_graph
 
@@ -132,14 +137,3 @@ def _table(view: str, rows: list[Any]) -> str:
     if view == "statistics":
         return statistics_table(rows)
     return parameters_table(rows) if view == "parameters" else error_table(rows)
-
-
-def _plain(value: Any) -> Any:
-    """Return records as JSON values; infinities and NaN become texts."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -28,6 +28,7 @@ PATIENCE = "10s"
 """The time within which a scheduler must answer."""
 TIME = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
+"""Unit -> seconds; a number without a unit is in seconds."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,7 +49,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_specs(campaign)
     add_plugins(campaign)
     where = campaign.add_mutually_exclusive_group()
-    where.add_argument("--workers", type=int, help=f"local processes (default: {os.cpu_count() or 1})")
+    where.add_argument("--workers", type=int, help="local processes (default: one per core)")
     where.add_argument("--cluster", metavar="ADDRESS", help="a Dask scheduler, as tcp://host:8786 (extra `cluster`)")
     campaign.add_argument(
         "-o", "--output", type=Path, default=Path("reports/out/campaign"), help="folder (default: %(default)s)"
@@ -67,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for option, value in (("--examples", args.examples), ("--workers", args.workers)):
         if value is not None and value < 1:
             raise UnsupportedError(f"{option}={value}: must be 1 or more.")
+    # an interrupted campaign continues from these two: --markdown must not replace them
     own = [args.output / name for name in (PLAN, JOURNAL)]
     check_apart([*args.op_specs, *args.op_plugins, *own], filter(None, [args.markdown]))
     plan = _plan(args)
@@ -78,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
             totals = run_campaign(plan, journal, start, workers, seconds=args.time, progress=bar.show)
     except KeyboardInterrupt:
         sys.stderr.write(f"{args.output}: what was found is kept. The same command continues the campaign.\n")
+        # the command line turns it into the exit code of an interrupted program
         raise
     record = totals.record(plan, _tree())
     text = {args.output / "record.json": json.dumps(record, indent=1, sort_keys=True) + "\n"}
@@ -126,12 +129,13 @@ def _plan(args: argparse.Namespace) -> Plan:
         if session.engine.supports(target.spec, target.scheme, target.platform) is None
     ]
     if not targets:
-        raise UnsupportedError("campaign: the options leave no target to judge. Ask for less, or for others.")
+        raise UnsupportedError("campaign: the options leave no target to judge. Remove or change one of them.")
     own_specs, own_plugins = (tuple(map(str, given)) for given in (specs, plugins))
     return Plan(tuple(targets), args.examples, args.seed, args.op_engine, own_specs, own_plugins)
 
 
 def _local(workers: int) -> Callable[[], cf.Executor]:
+    # a function, because a pool with a crashed worker is replaced by a new one
     return lambda: worker_pool(workers)
 
 
@@ -154,6 +158,7 @@ def _cluster(address: str) -> tuple[Callable[[], cf.Executor], int]:
 
 def _tree() -> str:
     """Return git's hash of the tree at HEAD, with `+changes` if tracked files differ; empty outside a repository."""
+    # of the checkout that judges, which need not be the current folder
     here = Path(__file__).parent
     answers = []
     for words in (["rev-parse", "HEAD^{tree}"], ["status", "--porcelain", "--untracked-files=no"]):
@@ -179,6 +184,7 @@ class _Bar:
     def __init__(self, total: int | None) -> None:
         from tqdm import tqdm
 
+        # disable=None: no bar unless stderr is a terminal
         self._bar = tqdm(total=total, unit="example", disable=None, file=sys.stderr)
 
     def __enter__(self) -> Self:

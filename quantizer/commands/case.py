@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quantizer.commands import case_from_onnx, case_repro
 from quantizer.commands.shared_options import add_plugins, add_specs
@@ -51,7 +52,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     case_from_onnx.add_arguments(from_onnx)
     repro = verbs.add_parser(
         "repro",
-        help="write a stand-alone script on the engine's own API and numpy, ready to be filed with its developers",
+        help="write a stand-alone script for a bug report: it needs only the engine and numpy",
     )
     case_repro.add_arguments(repro)
     for verb in (replay, keep, export):
@@ -161,12 +162,13 @@ def _export(trial: Trial, folder: Path) -> int:
     from quantizer.conformance.failures.exported import exported
     from quantizer.conformance.failures.tensors import ARRAYS, DESCRIPTION, arrays, description
     from quantizer.core.files import create_files, is_taken
+    from quantizer.ir.formats.npz import npz_bytes
 
     if is_taken(folder):
         raise CaseError(f"{folder}: exists already and is not written into. Name a new folder.")
     found = arrays(trial)
     contents: dict[Path, str | list[bytes]] = {
-        folder / ARRAYS: [_npz(found)],
+        folder / ARRAYS: [npz_bytes(found)],
         folder / DESCRIPTION: description(trial, found),
     }
     after = []
@@ -178,6 +180,7 @@ def _export(trial: Trial, folder: Path) -> int:
         after.append(made.step.format(folder=folder))
     create_files(contents)
     print_lines(f"wrote {', '.join(path.name for path in contents)} to {folder}")
+    # last, because they say what to do with the files
     for line in after:
         print_lines(line)
     return PASSED
@@ -185,31 +188,19 @@ def _export(trial: Trial, folder: Path) -> int:
 
 def _stored(content: Content) -> str | list[bytes]:
     """Return the content of a file: arrays become .npy bytes, dicts of arrays .npz bytes."""
+    import numpy as np
+
+    from quantizer.ir.formats.npz import npz_bytes
+
     if isinstance(content, str):
         return content
     if isinstance(content, bytes):
         return [content]
-    return [_npz(dict(content)) if isinstance(content, Mapping) else _npy(content)]
-
-
-def _npy(values: Any) -> bytes:
-    import io
-
-    import numpy as np
-
+    if isinstance(content, Mapping):
+        return [npz_bytes(content)]
     stream = io.BytesIO()
-    np.save(stream, values, allow_pickle=False)
-    return stream.getvalue()
-
-
-def _npz(arrays: dict[str, Any]) -> bytes:
-    import io
-
-    import numpy as np
-
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)
-    return stream.getvalue()
+    np.save(stream, content, allow_pickle=False)
+    return [stream.getvalue()]
 
 
 def print_lines(text: str) -> None:

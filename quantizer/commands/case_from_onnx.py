@@ -8,21 +8,25 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from quantizer.commands.model import operands
 from quantizer.commands.requirements import require_onnx
 from quantizer.commands.shared_options import add_plugins
 from quantizer.core.errors import CaseError, UnsupportedError
-from quantizer.core.files import create_files, is_taken
+from quantizer.core.files import Content, create_files, is_taken
+from quantizer.core.rooms import graph_platform
 from quantizer.core.wording import unknown
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from quantizer.conformance.fusion.of_model import Joined
     from quantizer.conformance.models.from_onnx import Cut
     from quantizer.conformance.setup.session import Session
     from quantizer.conformance.trials.trial import Trial
     from quantizer.core.verdict import Verdict
+    from quantizer.ir.graph import Graph
     from quantizer.runtime.models.engines import Session as Models
 
 PASSED, FAILED = 0, 1
@@ -34,9 +38,11 @@ LARGEST = 1 << 20
 EPILOG = """\
 Without --node every quantized node is judged, one line each, failing ones first. A failure is shrunk. -o writes, for
 each failing node or for the named one: part.onnx and operands.npz (the node as the model has it) and case.json, which
-`quantizer case replay` runs again. Two or three nodes without codes between them are no case. An engine that runs ONNX
-files is judged on them as one graph: its optimized run by its run without. A failure gives part.onnx and operands.npz,
-with sizes halved and 0 wherever the failure does not need a value, and the command that runs them again.
+`quantizer case replay` runs again.
+
+Two or three nodes without codes between them are judged as one graph, on engines that run ONNX files: the optimized run
+is compared with the run without optimizations. -o writes part.onnx and operands.npz of a failure, with halved sizes and
+with 0 in place of values that the failure does not need, and prints the command that runs them again.
 
 exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the named node has no spec or no scheme.
 """
@@ -45,7 +51,7 @@ exit status: 0 no check fails, 1 one does, 2 the input cannot be read, or the na
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the model and the options."""
     parser.add_argument("model", type=Path, help="a quantized ONNX file, QDQ or QLinear")
-    parser.add_argument("--node", default="", metavar="NAME", help="this node alone")
+    parser.add_argument("--node", default="", metavar="NAME", help="judge only this node")
     parser.add_argument(
         "--data", type=Path, metavar="FILE", help=".npz with one array for each input; otherwise values from seed 0"
     )
@@ -57,7 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="engine under test: builtin, onnxruntime, onnx_reference, ... (repeatable; default: builtin)",
     )
     parser.add_argument(
-        "--platform", default="", help="platform whose arithmetic is declared (default: the engine's; ort of builtin)"
+        "--platform",
+        default="",
+        help=f"platform whose arithmetic is declared (default: the engine's; {graph_platform()} of builtin)",
     )
     add_plugins(parser)
     parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="a new folder for the cases")
@@ -69,13 +77,14 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.runtime.onnx_model import load_onnx_graph
 
     require_onnx()
+    # before the model runs on every engine
     if args.output is not None and is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder.")
     graph = load_onnx_graph(args.model).with_(name=args.model.stem)
     feeds = _values(graph) if args.data is None else operands(args.data, graph)
     plugins = judged(args.op_plugins, python="", in_process=False)
     extra = tuple(folder for plugin in plugins for folder in plugin.specs)
-    contents: dict[Path, Any] = {}
+    contents: dict[Path, Content] = {}
     failed, texts = False, []
     for engine in dict.fromkeys(args.engine or [OWN]):
         session, platform = _session(args, engine, extra)
@@ -90,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     return FAILED if failed else PASSED
 
 
-def _values(graph: Any) -> Any:
+def _values(graph: Graph) -> Mapping[str, Tensor]:
     from quantizer.runtime.sample_data import synthetic_batches
 
     return synthetic_batches(graph, 0, 1, 1)[0]
@@ -106,7 +115,7 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
         real = Options(root=Path.cwd(), engine=engine).real
     except UnsupportedError as err:  # pytest's option has another name
         raise UnsupportedError(str(err).replace("--op-engine=", "--engine=", 1)) from None
-    home = list(real.entry.variant_of_platform) if real is not None else ["ort"]
+    home = list(real.entry.variant_of_platform) if real is not None else [graph_platform()]
     platform = args.platform or home[0]
     known = load_library().platforms
     if platform not in known:
@@ -122,7 +131,12 @@ def _session(args: argparse.Namespace, engine: str, extra: tuple[Path, ...]) -> 
 
 
 def _judged(
-    args: argparse.Namespace, graph: Any, feeds: Any, session: Session, platform: str, contents: dict[Path, Any]
+    args: argparse.Namespace,
+    graph: Graph,
+    feeds: Mapping[str, Tensor],
+    session: Session,
+    platform: str,
+    contents: dict[Path, Content],
 ) -> tuple[bool, list[str]]:
     """Return whether any node fails, and the lines to print; add the files to write to *contents*."""
     from quantizer.conformance.models.from_onnx import cuts_of, judged_cut
@@ -149,6 +163,7 @@ def _judged(
     for number, joined in enumerate(wrong[:WRITTEN] if args.output is not None else (), len(failing) + 1):
         folder = args.output / _place("-".join(joined.names), number, session)
         lines += _smallest_group(joined, session, platform, folder, contents)
+    # a node that the user names is written even if every check passes
     chosen = failing[:WRITTEN] if not args.node else found
     for number, (cut, trial, verdicts) in enumerate(chosen, 1):
         folder = None if args.output is None else args.output / _place(cut.part.name, number, session)
@@ -157,7 +172,7 @@ def _judged(
 
 
 def _groups(
-    graph: Any, feeds: Any, cuts: Sequence[Cut], session: Session, platform: str
+    graph: Graph, feeds: Mapping[str, Tensor], cuts: Sequence[Cut], session: Session, platform: str
 ) -> list[tuple[Joined, Verdict]]:
     """Return groups of nodes without codes between them, with the verdicts on the engine's optimized run of each group.
 
@@ -173,7 +188,7 @@ def _groups(
 
 
 def _smallest_group(
-    joined: Joined, session: Session, platform: str, folder: Path, contents: dict[Path, Any]
+    joined: Joined, session: Session, platform: str, folder: Path, contents: dict[Path, Content]
 ) -> list[str]:
     """Return the lines about a failing graph, reduced to the fewest values, and add its files to *contents*."""
     from quantizer.conformance.fusion.of_model import judge_joined, smallest
@@ -233,7 +248,7 @@ def _line(cut: Cut, verdicts: Sequence[Verdict]) -> str:
 
 
 def _place(name: str, number: int, session: Session) -> str:
-    # names of nodes come from the model, and may have slashes
+    # names of nodes come from the model: they may have slashes, and be too long for a file name; their ends differ
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_")[-60:]
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', session.engine.name)}-{number}-{plain}"
 
@@ -245,7 +260,7 @@ def _explained(
     trial: Trial,
     verdicts: list[Verdict],
     folder: Path | None,
-    contents: dict[Path, Any],
+    contents: dict[Path, Content],
 ) -> str:
     """Return the text to print for one node; for a failing node it describes the smallest case.
 
@@ -278,7 +293,7 @@ def _explained(
     return "\n".join(lines) if lines else f"{cut.part.name}: every check passes"
 
 
-def _files(graph: Any, operands: Mapping[str, Any], folder: Path) -> dict[Path, Any]:
+def _files(graph: Graph, operands: Mapping[str, Tensor], folder: Path) -> dict[Path, Content]:
     """Return the files to write for a node, or for nodes that are one graph."""
     from quantizer.ir.formats.npz import npz_bytes
     from quantizer.ir.formats.onnx_values import to_numpy

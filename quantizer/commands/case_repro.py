@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from quantizer.runtime.engines.catalogue import ENCLOSING
 
     if (args.file is None) == (not args.defect):
-        raise CaseError("case repro: name a replay file, or a defect with --defect; one of the two.")
+        raise CaseError("case repro: name either a replay file or a defect (--defect).")
     if args.output and args.output.exists():
         raise CaseError(f"{args.output}: exists already and is not written over. Name a new file.")
     # the enclosing platform is known only on request, and some defects are declared on it
@@ -49,5 +49,5 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return WROTE
     create_files({args.output: text})
-    sys.stdout.write(f"wrote {args.output}; it needs the engine and numpy alone\n")
+    sys.stdout.write(f"wrote {args.output}; it needs only the engine and numpy\n")
     return WROTE

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from quantizer.commands.json_output import json_text
 from quantizer.core.errors import FormatError
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
     tolerances = Tolerances(args.close, args.cosine, args.euclid, int8_equal=not args.int8_similar)
     target, reference = read_npz(args.target), read_npz(args.reference)
+    # the dict below would keep the last step and hide the first
     if len(dict(args.step)) != len(args.step):
         raise FormatError("--step: one name is given twice: write one step for each array.")
     found = compare_arrays(target, reference, tolerances, dict(args.step))
@@ -109,9 +110,7 @@ def _step(text: str) -> tuple[str, float]:
 
 
 def _json(found: Comparison) -> str:
-    pairs = [
-        {key: _plain(value) for key, value in asdict(pair).items()} | {"passed": pair.passed} for pair in found.pairs
-    ]
+    pairs = [{**asdict(pair), "passed": pair.passed} for pair in found.pairs]
     told = {
         "passed": found.passed,
         "arrays": pairs,
@@ -119,14 +118,7 @@ def _json(found: Comparison) -> str:
         "only_reference": list(found.only_reference),
         "unused_steps": list(found.unused),
     }
-    return json.dumps(told, indent=2, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    """Return *value* with infinities and NaN as text."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    return json_text(told)
 
 
 def _lines(found: Comparison) -> list[str]:

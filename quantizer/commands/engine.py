@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
@@ -19,6 +19,7 @@ from quantizer.core.reading import Readable
 from quantizer.core.wording import suggestion
 
 if TYPE_CHECKING:
+    from quantizer.conformance.agreement.table import Pairing
     from quantizer.conformance.setup.session import Session
 
 AGREE, DIFFER = 0, 1
@@ -36,21 +37,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     verbs = engine.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     verbs.add_parser("list", help="engines, their versions and the platforms that they compute")
+    _add_new(verbs)
+    install = verbs.add_parser("install", help="make the environment of an engine, under the user's cache")
+    install.add_argument(
+        "name", metavar="NAME[@VERSION]", help="name of a shipped engine; each version has its own environment"
+    )
+    probe.add_parser(verbs)
+    _add_agreement(verbs)
+    _add_defects(verbs)
+
+
+def _add_new(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     new = verbs.add_parser("new", help="write the worker of an engine of your own, about twenty lines")
     new.add_argument("name", metavar="NAME", help="name of the engine")
     new.add_argument(
         "--form",
         default="npz",
         help="form of models that it runs: npz, onnx-qdq, or one of a room, such as tflite, tosa, onnx-qlinear and "
-        "compass-ir "
-        "(default: %(default)s)",
+        "compass-ir (default: %(default)s)",
     )
     new.add_argument("-o", "--output", type=Path, help="file to write (default: NAME_worker.py)")
-    install = verbs.add_parser("install", help="make the environment of an engine, under the user's cache")
-    install.add_argument(
-        "name", metavar="NAME[@VERSION]", help="name of a shipped engine; each version has its own environment"
-    )
-    probe.add_parser(verbs)
+
+
+def _add_agreement(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     agreement = verbs.add_parser(
         "agreement",
         help="compare codes element by element on random and tied cases; exit 1 if an engine and its platform differ",
@@ -65,9 +74,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--op-isa",
         default="",
         metavar="LEVEL",
-        help="instruction-set level to which engines are restricted where they have a "
-        "switch: avx2, avx512, avx512_vnni, amx, host, or all, in columns of their own (default: avx2)",
+        help="instruction-set level to which engines that have such a switch are restricted: avx2, avx512, "
+        "avx512_vnni, amx, host, or all (one column each) (default: avx2)",
     )
+    agreement.add_argument("-o", "--output", type=Path, help="write markdown to this file")
+
+
+def _add_defects(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     defects = verbs.add_parser("defects", help="known defects of platforms and engines, with their smallest cases")
     defects.add_argument(
         "--gallery", action="store_true", help="write docs/gallery.md and the stand-alone scripts of examples/gallery"
@@ -77,8 +90,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="?",
         const="all",
         choices=("all", "missing"),
-        help="with --gallery: run the scripts of installed engines, all or those without a record, and keep what they "
-        "print",
+        help="with --gallery: run the scripts of installed engines (all, or those without a record) and store what "
+        "they print",
     )
     defects.add_argument(
         "--run",
@@ -86,11 +99,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default=[],
         type=Path,
         metavar="FOLDER",
-        help="with --gallery: a gate run of an engine without a baseline; its number of cases is kept for the causes "
-        "per million (repeatable)",
+        help="with --gallery: a gate run of an engine without a baseline; the gallery divides its causes by the "
+        "number of cases of this run (repeatable)",
     )
-    for verb in (agreement, defects):
-        verb.add_argument("-o", "--output", type=Path, help="write markdown to this file")
+    defects.add_argument("-o", "--output", type=Path, help="write markdown to this file")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,6 +125,7 @@ def _list() -> int:
     from quantizer.runtime.engines.catalogue import Chosen
     from quantizer.runtime.engines.environments import releases
 
+    # the empty release is what the current environment has, the others have environments of their own
     rows = [
         {
             "engine": f"{chosen.identity(platform)}{f'@{release}' if release else ''}",
@@ -163,16 +176,17 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _agreement(args: argparse.Namespace) -> int:
-    from quantizer.conformance.agreement.table import Pairing, document, summary
+    from quantizer.conformance.agreement.table import document, summary
 
     found = [pairing for session in _sessions(args) for pairing in _pairings(session, args)]
     if not found:
         raise UnsupportedError("no installed engine computes a requested platform. See `quantizer engine list`.")
     if args.output:
+        # rows of engines that this call does not measure stay
         before = AGREEMENT.text_of(args.output) if args.output.is_file() else ""
         replace_files({args.output: document(found, before)})
     sys.stdout.write(summary(found) + os.linesep)
-    unexplained: list[Pairing] = [pairing for pairing in found if pairing.differs and not pairing.explained]
+    unexplained = [pairing for pairing in found if pairing.differs and not pairing.explained]
     return DIFFER if unexplained else AGREE
 
 
@@ -191,6 +205,7 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
         if args.op_platform and not platforms:
             continue
         if real.missing:
+            # not an error: the engines that are installed are still measured
             sys.stderr.write(f"inconclusive: {real.missing}\n")
             continue
         options = Options(root=Path.cwd(), engine=name, isa=args.op_isa, platforms=tuple(platforms))
@@ -201,7 +216,7 @@ def _sessions(args: argparse.Namespace) -> Iterator[Session]:
         yield from (session.at(level) for level in options.levels)
 
 
-def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Any]:
+def _pairings(session: Session, args: argparse.Namespace) -> Iterator[Pairing]:
     from tqdm import tqdm
 
     from quantizer.conformance.agreement.table import pair
@@ -237,8 +252,9 @@ def _gallery(args: argparse.Namespace) -> int:
 
     if not args.gallery or args.output:
         raise UnsupportedError(
-            "engine defects: --record and --run need --gallery, which writes to its own places, not to --output"
+            "engine defects: --record and --run need --gallery. --gallery writes to fixed places and takes no --output."
         )
+    # the enclosing platform is known only on request, and some defects are declared on it
     session = open_session(Options(root=Path.cwd(), platforms=(ENCLOSING,)))
     if args.record:
         before = gallery.read_outcomes(gallery.OUTCOMES)

@@ -40,15 +40,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         const=20_000,
         default=0,
         metavar="N",
-        help="try pairs that change nothing in the gate's cases, listed or not, on N generated cases of each operator "
+        help="also run pairs without effect in the gate's cases, listed or not, on N generated cases of each operator "
         "(without a number: 20000, which takes minutes for each operator)",
     )
     faults.add_argument("--peers", action="store_true", help="also judge the faults by other tools' tolerances")
     faults.add_argument(
         "--schedule",
         action="store_true",
-        help="judge each case by those checks alone that the gate profile runs on it: what the sampling of costly "
-        "checks loses survives",
+        help="run only the checks that the gate profile runs on each case: faults that its sampling of costly checks "
+        "misses then survive",
     )
     faults.add_argument(
         "--real",
@@ -69,11 +69,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     faults.add_argument(
         "--list",
         action="store_true",
-        help="with --places, over all operators and faults: write what changes nothing on a platform, with its reason, "
-        "into cases/faults/without_effect.jsonl",
+        help="with --places, over all operators and faults: write the faults without effect on a platform, with their "
+        "reasons, to cases/faults/without_effect.jsonl",
     )
     faults.add_argument(
-        "--workers", type=whole_number, default=None, metavar="N", help="processes (default: one a core)"
+        "--workers", type=whole_number, default=None, metavar="N", help="processes (default: one per core)"
     )
     faults.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     faults.add_argument("-o", "--output", type=Path, help="write the matrix to this file, as markdown")
@@ -91,11 +91,11 @@ def run(args: argparse.Namespace) -> int:
     check_apart([*args.op_specs, *args.op_plugins], filter(None, [args.output]))
     if args.list and (not args.places or args.op or args.fault or args.op_specs or args.op_plugins):
         raise UnsupportedError(
-            "--list writes the whole list: give it with --places, and without a choice of operators or faults."
+            "--list writes the whole list: it needs --places, and takes neither operators nor faults."
         )
     if args.sample and (not args.real or args.output is not None):
         raise UnsupportedError(
-            "--sample chooses among the reports of --real, and -o writes all: give it with --real alone."
+            "--sample needs --real. It cannot be combined with -o, which writes the page of all reports."
         )
     if args.real:
         return _real(args)
@@ -151,6 +151,7 @@ def _real(args: argparse.Namespace) -> int:
         )
     jobs = [Job(options, dict(os.environ), op, tuple(r for r in reports if op in r.ops)) for op in ops]
     with worker_pool(min(args.workers or os.cpu_count() or 1, len(jobs))) as executor:
+        # submitted first, so that it runs beside the operators
         of_graphs = executor.submit(rewritten, reports)
         found = [outcome for outcomes in all_of(jobs, executor) for outcome in outcomes] + of_graphs.result()
     order = {report.ref: place for place, report in enumerate(reports)}
@@ -240,6 +241,7 @@ def _results(jobs: list[Job], workers: int | None) -> list[Result]:
                     found.append(result)
                     bar.update(len(result.rows) or len({place.fault for place in result.places}))
             except BaseException:
+                # also after Ctrl-C: jobs that have not begun would run for hours
                 executor.shutdown(wait=False, cancel_futures=True)
                 raise
     return sorted(found, key=lambda result: order[result.op])

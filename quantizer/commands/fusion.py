@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 PASSED, FAILED = 0, 1
 _EPILOG = f"""\
-Each case is a graph of graph_specs/ with sizes and data of its own, quantized by 8 bits. Its nodes are judged one by
-one from the codes before them, then the graph as a whole is compared with them, then each of our rewrites of it. With
---engine the optimized run of a real system is compared with its run without optimizations, on its own platform. A
-system without such a switch is run with every tensor as an output of the graph, then with the graph's own outputs.
-Of a system whose models are written operator by operator, such as litert or tosa, one model of the graph is compared
-with a model for each node, on each of its platforms: litert:xnnpack has a delegate, litert:builtin has none. Functions
-of torch with a relu are compared with those without, one by one: torch, or torch:x86, torch:fbgemm, torch:qnnpack.
+Each case is a graph of graph_specs/ with its own sizes and data, quantized to 8 bits. Each node is judged from the
+codes that it reads. The whole graph must give the same codes as its nodes, and so must each of our rewrites of it.
+
+With --engine, the optimized run of a real system is compared with its run without optimizations, on its own platform.
+A system without such a switch runs first with every tensor as an output of the graph, then with the graph's own
+outputs. For litert and tosa, one model of the whole graph is compared with a model for each node, on each of their
+platforms (litert:xnnpack has a delegate, litert:builtin has none). For torch, torch:x86, torch:fbgemm and
+torch:qnnpack, a function with a relu is compared with the function and the relu one by one.
+
 A failure is shrunk to fewer nodes and smaller sizes.
 
 exit status: 0 nothing failed, 1 something did, 2 the input cannot be read. Seeds: 0 to {LARGEST_SEED}.
@@ -60,6 +62,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Judge the cases; UnsupportedError for an unknown name, or if onnx is not installed."""
+    # first, because the modules below import onnx
     require_onnx()
     from quantizer.conformance.fusion.systems import built_in, system
     from quantizer.core.graph_spec import shipped_graphs

@@ -18,13 +18,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     verbs = mlir.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
     verify = verbs.add_parser(
         "verify",
-        help="check modules and their weights: operators, attributes, shapes, quantized types; 2 for the first error",
+        help="check operators, attributes, shapes, weights and quantized types of modules; exit 2 at the first error",
     )
     verify.add_argument("files", metavar="FILE", type=Path, nargs="+", help="a text such as Conv_origin.mlir")
 
 
 def run(args: argparse.Namespace) -> int:
     """Verify each file; FormatError for the first error, UnsupportedError if xdsl is not installed."""
+    # before any file is read, so that a missing package is the error, not a file
     try:
         import xdsl
     except ImportError:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from quantizer.commands.json_output import json_text
 from quantizer.commands.requirements import require_onnx
 from quantizer.commands.shared_options import LARGEST_SEED, seed_number, whole_number
 from quantizer.core.errors import FormatError, GraphError, UnsupportedError
-from quantizer.core.files import replace_files
+from quantizer.core.files import Content, replace_files
+from quantizer.core.rooms import graph_platform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
 INSIDE, OUTSIDE = 0, 1
 QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"}
 CUTS = 5
+"""The most operators that are cut out and written."""
 _EPILOG = f"""\
-Both engines run the whole model, every edge between operators shown. Then every operator runs alone with the
-quantizations around it, both engines on the same operands, and each result is held against its own enclosure: the
+Both engines run the whole model, with every edge between operators as an output. Then every operator runs separately,
+with the quantizations around it, on the same operands on both engines. Each result is compared with its enclosure: the
 exact result in float64, what float32 arithmetic may lose (gamma_n of the sum), and half a step of a quantized result.
-The integers of `builtin` are held against what --platform declares, by the checks arithmetic and accuracy.
+The integers of `builtin` are compared with what --platform declares, by the checks arithmetic and accuracy.
 This separates an operator with a wrong result from one with a right result on wrong operands.
 
 --output writes findings.json, model.html and cuts/: the operators to look at, each with its real scales, shapes and
@@ -62,8 +65,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     check.add_argument(
         "--platform",
-        default="ort",
-        help="platform whose integers `builtin` computes and whose INT8 is chosen (default: %(default)s)",
+        default=graph_platform(),
+        help="platform whose integers `builtin` computes and whose INT8 rules quantize a float model "
+        "(default: %(default)s)",
     )
     data = check.add_mutually_exclusive_group()
     data.add_argument("--data", type=Path, metavar="FILE", help="samples, as `quantizer analyse` takes them")
@@ -71,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--operands",
         type=Path,
         metavar="FILE",
-        help=".npz with one array for each input, as they are fed; the model is then taken as it is",
+        help=".npz with one array for each input; the model then runs unchanged",
     )
     check.add_argument(
         "--float", action="store_true", help="leave a float model in float; otherwise it is quantized on the data"
@@ -84,7 +88,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="without --data: number of random batches (default: %(default)s)",
     )
     check.add_argument(
-        "--batch-size", type=whole_number, default=1, metavar="N", help="samples at once (default: %(default)s)"
+        "--batch-size", type=whole_number, default=1, metavar="N", help="samples per batch (default: %(default)s)"
     )
     check.add_argument(
         "--seed", type=seed_number, default=0, help="without --data: seed of the random values (default: %(default)s)"
@@ -109,11 +113,7 @@ def run(args: argparse.Namespace) -> int:
     findings, ran = _checked(args, names)
     if args.output is not None:
         findings = _written(args.output, findings, ran)
-    text = (
-        json.dumps(_finite(findings.plain()), indent=2, allow_nan=False)
-        if args.json
-        else "\n".join(model_lines(findings))
-    )
+    text = json_text(findings.plain()) if args.json else "\n".join(model_lines(findings))
     sys.stdout.write(f"{text}\n")
     return OUTSIDE if findings.outside else INSIDE
 
@@ -149,6 +149,7 @@ def _ready(args: argparse.Namespace, graph: Graph) -> tuple[Graph, dict[str, Ten
         batches = read_batches(args.data, graph, args.batch_size)
     if args.float or graph.operators & QUANTIZED:
         return graph, batches[0]
+    # all batches calibrate; the engines are compared on the first
     return with_qdq(quantize_graph(dispatch_graph(graph, args.platform), batches, Setting(bias=args.bias))), batches[0]
 
 
@@ -176,15 +177,13 @@ def operands(path: Path, graph: Graph) -> dict[str, Tensor]:
 
 def _written(folder: Path, findings: ModelFindings, ran: Ran) -> ModelFindings:
     """Write cuts, page and findings, all or none; return the findings with the folders of the cuts."""
-    from dataclasses import replace
-
     from quantizer.conformance.models.check import cut_out, worth_cutting
     from quantizer.ir.formats.npz import npz_bytes
     from quantizer.ir.formats.onnx_values import to_numpy
     from quantizer.ir.formats.onnx_write import to_model
     from quantizer.reporting.model_page import model_page
 
-    contents: dict[Path, Any] = {}
+    contents: dict[Path, Content] = {}
     cuts = []
     for number, name in enumerate(worth_cutting(findings, CUTS), 1):
         graph, operands = cut_out(name, ran)
@@ -195,20 +194,8 @@ def _written(folder: Path, findings: ModelFindings, ran: Ran) -> ModelFindings:
         cuts.append(place)
     findings = replace(findings, cuts=tuple(place.relative_to(folder).as_posix() for place in cuts))
     contents[folder / "model.html"] = model_page(findings)
-    contents[folder / "findings.json"] = json.dumps(_finite(findings.plain()), indent=2, allow_nan=False) + "\n"
+    contents[folder / "findings.json"] = json_text(findings.plain()) + "\n"
     for path in contents:
         path.parent.mkdir(parents=True, exist_ok=True)
     replace_files(contents)
     return findings
-
-
-def _finite(value: Any) -> Any:
-    """Return *value* with infinities and NaN as text."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    # inf - inf and nan - nan are NaN
-    if isinstance(value, float) and value - value != 0:
-        return str(value)
-    return value

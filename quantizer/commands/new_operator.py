@@ -1,6 +1,6 @@
 """`quantizer spec new`: writes the two files of a new operator.
 
-They run at once, and failing checks say what to do next.
+They run without changes, and failing checks say what to do next.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def write_operator(name: str, kind: Kind, folder: Path, plugins: Path | None) ->
     snake_case, and nothing is written.
     """
     _check_name(name, folder)
+    # an operator of this repository is built in; elsewhere it is a plugin
     is_checkout = (folder / "quantizer" / "ops" / "__init__.py").is_file()
     if plugins is None and not is_checkout:
         plugins = folder / "op_plugins"

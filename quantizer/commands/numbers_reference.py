@@ -78,6 +78,7 @@ def _rows(session: Session, spec: Spec) -> Iterator[str]:
 def _provided(session: Session, targets: dict[str, Target], names: tuple[str, ...]) -> str:
     """Return the kind of the platform's numbers for a case of the first of these schemes that the operator has."""
     for target in (targets[name] for name in names if name in targets):
+        # one fixed case, without a fused activation, which would add numbers of its own
         chooser = HashChoices(key(0, target.id, "numbers"), {"data": "random", "activation": "none"})
         return str(kind_of(Trial(target, build_case(target, chooser), session.engine).declared))
     return NONE

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from quantizer.core.library import Library
 
 DONE, DIFFERS = 0, 1
-LOCATION = "-"
+NO_LAYER = "-"
+"""Shown for an operator without a Compass layer."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -107,7 +108,7 @@ def _fields() -> int:
 
 
 def _status(status: str) -> str:
-    return "read, but not acted on" if status == "ignored" else "the default alone"
+    return "read, but not acted on" if status == "ignored" else "only the default"
 
 
 def _plugins(args: argparse.Namespace) -> int:
@@ -131,7 +132,7 @@ def _plugins(args: argparse.Namespace) -> int:
     ]
     for op in REGISTRY.operators():
         spec = library.specs.get(op)
-        layer = spec.formats[FORMAT].type if spec is not None and FORMAT in spec.formats else LOCATION
+        layer = spec.formats[FORMAT].type if spec is not None and FORMAT in spec.formats else NO_LAYER
         for kind in ("reference", "quantize", "quantized"):
             entry = REGISTRY.find(op, kind, "compass")
             if entry is not None:

@@ -78,6 +78,7 @@ def _leaves(parser: argparse.ArgumentParser, words: str) -> Iterator[tuple[argpa
     if not nested:
         yield parser, words
     for action in nested:
+        # argparse formats a help line with %, so that a percent sign is written twice
         told = {choice.dest: (choice.help or "") % {} for choice in action._choices_actions}
         for name, verb in action.choices.items():
             yield from _leaves(verb, told.get(name, ""))
@@ -104,7 +105,8 @@ def _meaning(action: argparse.Action) -> str:
     text = (action.help or "") % {**named, "prog": "quantizer"}
     text = text.replace(" (repeatable)", "")
     words = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
-    repeated = " (repeatable)" if isinstance(action, argparse._AppendAction) else ""
+    told = not isinstance(action, argparse._AppendAction) or "(repeatable" in text
+    repeated = "" if told else " (repeatable)"
     return text + words + repeated
 
 

@@ -29,6 +29,7 @@ class Parser(argparse.ArgumentParser):
             known = sorted(name[2:] for name in self._option_string_actions if name.startswith("--"))
             self.error(f"{option}: no such option.{_options(option, known)}")
         parsed, left = super().parse_known_args(words, namespace)
+        # a parser with verbs leaves surplus arguments to that of the verb, which knows how many it takes
         if left and self._verbs() is None:
             self.error(f"{left[0]}: one argument too many. Write {' '.join([self.prog, *self._required()])}.")
         return parsed, left
@@ -72,6 +73,7 @@ class Parser(argparse.ArgumentParser):
             elif action.required:
                 yield f"{action.option_strings[-1]} {name}"
 
+    # overrides a method of argparse, which lists the choices in its own words and suggests none
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             legal = [str(choice) for choice in action.choices]

@@ -56,11 +56,14 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
         "--op-platform",
         default="",
         metavar="NAME",
-        help="the platform whose grids and lowering it is asked under (default: its own)",
+        help="the platform whose scales, zero points and lowering the questions use (default: its own)",
     )
     probe.add_argument("--op", action="append", default=[], metavar="NAME", help="only this operator (repeatable)")
     probe.add_argument(
-        "--op-isa", default="", metavar="LEVEL", help="instruction-set level to which it is restricted (default: host)"
+        "--op-isa",
+        default="",
+        metavar="LEVEL",
+        help="instruction-set level of the engine (default: host)",
     )
     probe.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write a platform file; its name is the platform's"

@@ -12,4 +12,5 @@ def require_onnx() -> None:
         import onnx
     except ImportError:
         raise UnsupportedError(f"onnx is not installed: {to_install('onnx')}.") from None
+    # the import is only a test; a use keeps linters from calling it unused
     assert onnx

@@ -90,6 +90,7 @@ def _lint(args: argparse.Namespace) -> int:
     tried = find_spec("torch") is not None
     known = others(args.paths, _operators_of_packages()) if tried else []
     problems, counts = lint(args.paths, known)
+    # a platform runs only if everything can be read
     platforms = linted_platforms(args.paths) if not problems else []
     if platforms and tried:
         from quantizer.conformance.spec_checks.platform_trials import platform_problems
@@ -115,6 +116,7 @@ def _operators_of_packages() -> list[Path]:
     from quantizer.plugins.discovery import installed
 
     if not installed():
+        # without the import below, which loads torch
         return []
     from quantizer.runtime.isolation.plugins import installed_specs
 

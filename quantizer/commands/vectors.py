@@ -42,6 +42,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = vectors.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True)
+    _add_export(verbs)
+    _add_judge(verbs)
+    diff = verbs.add_parser("diff", help="compare what two bundles require; exit 1 if they differ")
+    diff.add_argument("old", type=Path, metavar="OLD", help="folder or zip")
+    diff.add_argument("new", type=Path, metavar="NEW", help="folder or zip")
+
+
+def _add_export(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     export = verbs.add_parser("export", help="write a bundle: operands, provided numbers, the codes that are allowed")
     export.add_argument("--op", action="append", default=[], help="only this operator (repeatable; default: all)")
     export.add_argument(
@@ -51,7 +59,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--scheme",
         action="append",
         default=[],
-        help="scheme; an operator without weights takes the activation part alone (repeatable; default: w8a8, or "
+        help="scheme; an operator without weights takes only its activation part (repeatable; default: w8a8, or "
         "the first that the platform has)",
     )
     export.add_argument(
@@ -82,6 +90,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     export.add_argument(
         "-o", "--output", type=Path, required=True, metavar="BUNDLE", help="a new folder, or a new file NAME.zip"
     )
+
+
+def _add_judge(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     judge = verbs.add_parser("judge", help="compare the codes of each case with their intervals")
     judge.add_argument("bundle", type=Path, metavar="BUNDLE", help="folder or zip that `export` wrote")
     judge.add_argument("results", type=Path, metavar="RESULTS", help="folder with a file CASE.bin for each case")
@@ -89,9 +100,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     judge.add_argument(
         "-o", "--output", type=Path, metavar="RUN_DIR", help="write records, as `quantizer report` reads"
     )
-    diff = verbs.add_parser("diff", help="what a bundle asks for that another did not; 1 where they differ")
-    diff.add_argument("old", type=Path, metavar="OLD", help="folder or zip")
-    diff.add_argument("new", type=Path, metavar="NEW", help="folder or zip")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,6 +120,7 @@ def _export(args: argparse.Namespace) -> int:
     from quantizer.plugins.discovery import spec_folders
     from quantizer.runtime.isolation.plugins import judged
 
+    # before the cases are generated, which can take minutes
     if is_taken(args.output):
         raise CaseError(f"{args.output}: exists already and is not written into. Name a new folder or zip.")
     plugins = judged(args.op_plugins)
@@ -119,6 +128,7 @@ def _export(args: argparse.Namespace) -> int:
     library = open_session(asked, tuple(spec_folders(plugins))).library
     forms = [*dict.fromkeys(args.form)]
     check_forms(forms)
+    # by id: without weights, w8a8 and w4a8 are one target
     targets = {target.id: target for target in _targets(args, library)}
     files = bundle([*targets.values()], args.cases, args.seed, args.budget * MEGABYTE, forms)
     if args.output.suffix == ".zip":
@@ -139,6 +149,7 @@ def _targets(args: argparse.Namespace, library: Library) -> Iterator[Target]:
         for spec in [library.spec(op) for op in args.op] or library.specs.values():
             for scheme in dict.fromkeys(args.scheme or [USUAL]):
                 found = _scheme(library, spec, platform, scheme)
+                # the default scheme is a preference: a platform without it gives its first
                 if found is None and not args.scheme:
                     found = next(iter(library.schemes_for(spec, platform)), None)
                 if found is not None:
@@ -182,7 +193,7 @@ def _judge(args: argparse.Namespace) -> int:
     elements = sum(one.elements for one in found)
     summary = {"cases": len(found), **counts, "elements": elements}
     sys.stdout.write(
-        f"{counts['pass']} passed, {counts['fail']} failed, {counts['open']} open (nothing can be said) "
+        f"{counts['pass']} passed, {counts['fail']} failed, {counts['open']} open (cannot be judged) "
         f"of {counted(len(found), 'case')}, {counted(elements, 'element')} judged\n"
     )
     if args.output:

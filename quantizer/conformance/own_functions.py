@@ -12,8 +12,9 @@ from torch import Tensor
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.platforms import Platform
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN, OVERRIDE
 from quantizer.runtime.engines.builtin import BuiltinEngine

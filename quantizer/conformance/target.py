@@ -15,9 +15,9 @@ from quantizer.core.roles import under
 from quantizer.core.schemes import Scheme, WeightPart
 from quantizer.core.spec import Spec
 from quantizer.numerics.activations import activate
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.quantize import quantize
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import weight_part
 from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import REGISTRY

@@ -147,6 +147,7 @@ class Case:
     @staticmethod
     def from_dict(raw: object, where: str) -> Case:
         """Read the output of `to_dict`; CaseError with *where* and the first wrong field."""
+        # case_file describes this class, so it imports this module
         from quantizer.core.case_file import CaseModel, read_model
 
         model = read_model(CaseModel, raw, where)

@@ -223,10 +223,3 @@ def format_of(name: str) -> Format:
 
 LISTED = (*(name for name in FLOAT_LAYOUTS if name != "float32"), EXPONENTS)
 """Formats of floating point whose values are listed."""
-
-
-def to_bits(form: Format, code: int) -> int:
-    """Return the stored bits of *code*: sign and magnitude for floats, two's complement for integers."""
-    if form.name.startswith("int"):
-        return code & ((1 << form.storage_bits) - 1)
-    return abs(code) | (1 << (form.storage_bits - 1) if code < 0 else 0)

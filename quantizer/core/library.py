@@ -158,14 +158,9 @@ def _once(read: Callable[[Path], tuple[M, Positions]]) -> Callable[[Path], tuple
     return once
 
 
-def load_schemes(path: Path) -> Schemes:
-    """Read a file of weight parts, activation parts and their combinations."""
-    return read_file(path, Schemes, lambda schemes: check_schemes(schemes, Schemes()))[0]
-
-
-def load_platform(path: Path) -> Platform:
-    """Return the platform of a YAML file; SpecError lists everything that is wrong in it."""
-    return read_platform(path)[0]
+def load_schemes(path: Path, before: Schemes | None = None) -> Schemes:
+    """Read a file of weight parts, activation parts and their combinations, which may be of parts of *before*, too."""
+    return read_file(path, Schemes, functools.partial(check_schemes, before=before or Schemes()))[0]
 
 
 def read_platform(path: Path) -> tuple[Platform, Positions]:
@@ -321,13 +316,10 @@ def all_parts(files: Sequence[Path], problems: list[str]) -> Schemes:
     """Return the parts and combinations of all schemes files; a later file may combine the parts of earlier ones."""
     merged = Schemes()
     for file in files:
-        before = merged
         try:
-            own, _ = read_file(file, Schemes, functools.partial(check_schemes, before=before))
+            merged = merged.with_added(load_schemes(file, merged))
         except SpecError as err:
             problems.append(str(err))
-            continue
-        merged = merged.with_added(own)
     return merged
 
 

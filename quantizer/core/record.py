@@ -136,6 +136,7 @@ def read_line(line: str, place: str) -> Record:
 
 def _read_slowly(line: str, place: str) -> Record:
     """Read a line that the fast decoder refused: a wrong line, an infinite number, or keys in another order."""
+    # record_model describes `Record`, so it imports this module
     from quantizer.core.record_model import read_record
 
     try:

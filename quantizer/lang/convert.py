@@ -68,7 +68,7 @@ class TpuLangConverter:
         if mode not in STATES:
             raise LangError(f"mode={mode!r}: must be one of {', '.join(STATES)}.")
         if not isinstance(name, str) or not name:
-            raise LangError(f"name={name!r}: must be a text.")
+            raise LangError(f"name={name!r}: must be a string.")
         self.name, self.state = name, STATES[mode]
         self.graph = graph.to_ir(inputs, outputs)
         """Its quantization parameters are propagated."""
@@ -131,7 +131,7 @@ def _compiled(
     graph: Graph | None,
     refs: None,
     no_save: bool,  # noqa: FBT001
-    later: dict[str, Any],  # noqa: FBT001, RUF100
+    later: dict[str, Any],
 ) -> Files:
     if unknown := sorted(later.keys() - set(LATER)):
         raise LangError(f"{function}: no argument {unknown[0]!r}.")

@@ -48,7 +48,7 @@ class Graph:
     def __init__(self, name: str = "main") -> None:
         """Start an empty graph; *name* is the module's name in written files."""
         if not isinstance(name, str) or not name:
-            raise LangError(f"Graph: name={name!r}: must be a text.")
+            raise LangError(f"Graph: name={name!r}: must be a string.")
         self.name = name
         self.nodes: list[Node] = []
         self.tensors: dict[str, Tensor] = {}
@@ -189,7 +189,7 @@ class Graph:
         if out_name is None:
             return self.fresh_name()
         if not isinstance(out_name, str) or not out_name or "#" in out_name:
-            raise LangError(f"out_name={out_name!r}: must be a text without '#'.")
+            raise LangError(f"out_name={out_name!r}: must be a string without '#'.")
         return out_name
 
     def _fresh(self, kind: str) -> str:

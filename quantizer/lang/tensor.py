@@ -134,7 +134,7 @@ class Tensor:
         if ttype not in ("neuron", "coeff") or (ttype == "coeff") != (data is not None):
             raise LangError(f"{place}: ttype={ttype!r}: must be 'coeff' with data, 'neuron' without.")
         if name is not None and (not isinstance(name, str) or not name or "#" in name):
-            raise LangError(f"{place}: name={name!r}: must be a text without '#'.")
+            raise LangError(f"{place}: name={name!r}: must be a string without '#'.")
         self.name, self.ttype, self.dtype = name, ttype, dtype
         self.buffer = None if data is None else _data(place, data, dtype, shape)
         self.shape = _sizes(place, shape) if self.buffer is None else tuple(self.buffer.shape)

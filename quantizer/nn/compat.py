@@ -75,7 +75,7 @@ def compat_ends(data: Tensor, scale: Tensor, config: FixConfig) -> Ends:
         shape = (-1, 1, 1, 1) if group == "batch" else (1, -1, 1, 1)
         low, high, span = (t.reshape(shape) for t in (low, high, span))
     elif low.numel() > 1:
-        raise FixError(f"compat nics_fix: {low.numel()} scales for data of shape {list(data.shape)}: it has one here.")
+        raise FixError(f"compat nics_fix: {low.numel()} scales for data of shape {list(data.shape)}: must be one.")
     step = span / 2.0**config.bitwidth
     return Ends(step if step.dim() else step.reshape(1), low, high, split=group is not None)
 

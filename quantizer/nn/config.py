@@ -87,7 +87,7 @@ def parse(where: str, given: object, compat: object = None) -> tuple[FixConfig, 
 
 
 def check_scale(where: str, config: FixConfig, scale: Tensor) -> None:
-    """Refuse a scale that FIXED cannot use: not finite, not positive, or of the wrong number of ends."""
+    """Refuse a scale that FIXED cannot use: not finite, not positive, or not both ends where zero_point needs them."""
     if config.method != QuantizeMethod.FIXED or config.compat is not None:
         return
     values = scale.detach().double().cpu()

@@ -238,3 +238,10 @@ def remembered(values: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
 
 def _buffer(name: str, what: str, *, grad: bool) -> str:
     return f"{name}_grad_{what}" if grad else f"{name}_{what}"
+
+
+def fixed_modules(module: nn.Module) -> Iterator[tuple[str, Fixed]]:
+    """Yield every fixed-point module inside with its path, the module itself included."""
+    for path, inner in module.named_modules():
+        if isinstance(inner, Fixed):
+            yield path, inner

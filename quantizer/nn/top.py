@@ -14,7 +14,8 @@ from quantizer.core.errors import FixError
 from quantizer.core.wording import suggestion
 from quantizer.ir.graph import Graph
 from quantizer.nn.config import parse
-from quantizer.nn.fixed import Fixed, LiveConfig
+from quantizer.nn.convert import to_graph
+from quantizer.nn.fixed import Fixed, LiveConfig, fixed_modules
 from quantizer.nn.methods import QuantizeMethod
 
 Method: TypeAlias = "int | Tensor | Mapping[str, int | Tensor | None]"
@@ -119,16 +120,7 @@ class FixTopModule(nn.Module):
 
     def to_graph(self: nn.Module, *examples: Tensor, **keys: Any) -> Graph:
         """Return the network as a quantized graph: `quantizer.nn.to_graph` of it."""
-        from quantizer.nn.convert import to_graph
-
         return to_graph(self, *examples, **keys)
-
-
-def fixed_modules(module: nn.Module) -> Iterator[tuple[str, Fixed]]:
-    """Yield every fixed-point module inside with its path, the module itself included."""
-    for path, inner in module.named_modules():
-        if isinstance(inner, Fixed):
-            yield path, inner
 
 
 def _changes(path: str, module: Fixed, chosen: Method, *, grad: bool) -> Iterator[_Change]:

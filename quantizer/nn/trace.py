@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from quantizer.core.errors import GraphError
-from quantizer.nn.fixed import Fixed
+from quantizer.nn.fixed import Fixed, fixed_modules
 from quantizer.nn.methods import QuantizeMethod
-from quantizer.nn.top import fixed_modules
 
 
 class _Tracer(fx.Tracer):

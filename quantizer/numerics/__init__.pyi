@@ -1,7 +1,8 @@
-from .parameters import Request, default_parameters
+from .parameters import default_parameters
 from .qparams import Bounds, Constant, Parameters, QParams, Rescale, Slope, Staged, Table
 from .quantize import centred, dequantize
 from .requantize_accumulator import requantize_each_term, requantize_mean, requantize_reduction, requantize_terms
+from .request import Request
 from .rounding import divide, round_tensor, shift_right
 from .tables import full_table, interpolated_table, lookup, tabulated
 

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.exact_sum import exact_sum
-from quantizer.numerics.parameters import Request, default_parameters, group_sizes
+from quantizer.numerics.parameters import default_parameters, group_sizes
 from quantizer.numerics.qparams import Parameters, QParams, Rescale, Staged
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier, rescale
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
+from quantizer.numerics.request import Request
 from quantizer.numerics.roots import QUOTIENT_BITS, inverse_root_table, quotient, square_root, table_inverse_root
 from quantizer.numerics.rounding import divide, shift_right
 from quantizer.numerics.rules import activation_params, effective_bits

@@ -209,7 +209,7 @@ def _convolution(
     dilation: list[int],
     transposed: bool,  # noqa: FBT001
     output_padding: list[int],
-    groups: int,  # noqa: FBT001, RUF100
+    groups: int,
 ) -> Any:
     if not transposed:
         return _wide(func, x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
@@ -227,7 +227,7 @@ def _batch_norm(
     variance: Tensor | None,
     training: bool,  # noqa: FBT001
     momentum: float,
-    epsilon: float,  # noqa: FBT001, RUF100
+    epsilon: float,
 ) -> Any:
     """Normalise in float64 by the given statistics; in training, torch normalises by the statistics of the batch."""
     if training or mean is None or variance is None:

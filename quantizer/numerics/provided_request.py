@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, QParams
+from quantizer.numerics.request import Request
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,13 @@ class QParams:
             )
 
     @property
+    def float32_steps(self) -> Tensor:
+        """`steps`, for arithmetic that multiplies by them; ValueError if the platform's rule gave none."""
+        if self.steps is None:
+            raise ValueError("these parameters have no steps: the platform must declare scale: float32_steps.")
+        return self.steps
+
+    @property
     def bits(self) -> int:
         """The number of bits that the codes use.
 

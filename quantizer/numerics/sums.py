@@ -184,7 +184,7 @@ def _crossed_sum(
     """Return integer factors, each proportional to the other operand's steps, and the multiplier that undoes them.
 
     y = f((a - za) * k_a, (b - zb) * k_b) * m * 2**-n, k_a ~ steps_b, k_b ~ steps_a, float32 arithmetic. Operands with
-    equal parameters have no factors. Unless *rescaled*, they have no multiplier either, for any scale of the output.
+    equal parameters have no factors. Without *rescaled* they have no multiplier either, whatever the output scale.
     """
     if len(inputs) != 2:
         raise UnsupportedError(

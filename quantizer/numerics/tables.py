@@ -11,9 +11,10 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.core.rounding_modes import RoundingMode
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.rounding import round_tensor
 
 Function = Callable[[Tensor], Tensor]

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from quantizer.core.attributes import real
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import lookup, tabulated
 from quantizer.ops import operator
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from quantizer.numerics.normalize import along_channels, decided, normalize_exactly
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.ops import operator
 
 

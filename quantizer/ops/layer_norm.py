@@ -9,8 +9,8 @@ from torch import Tensor
 
 from quantizer.core.attributes import whole
 from quantizer.numerics.normalize import decided, normalize_exactly
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.ops import operator
 
 

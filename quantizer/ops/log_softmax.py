@@ -7,8 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Staged, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.rounding import round_tensor
 from quantizer.ops import operator
 

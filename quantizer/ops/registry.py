@@ -15,9 +15,9 @@ from quantizer.core.errors import PluginError, UnsupportedError
 from quantizer.core.expressions import parse
 from quantizer.core.model_errors import IDENTIFIER
 from quantizer.core.shield import shielded
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
 from quantizer.numerics.requantize_accumulator import requantize_accumulator
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import lookup, tabulated
 
 FunctionKind = Literal["reference", "quantize", "quantized", "accumulate", "function", "tile"]
@@ -85,7 +85,7 @@ class Registration:
 
     @cached_property
     def looked_up(self) -> Registration:
-        """The integer forward that looks up codes in the provided table of this function of one input."""
+        """The integer forward of this function of one input: it looks codes up in the provided table."""
 
         def quantized(x: Tensor, *, parameters: Parameters, **_: Any) -> Tensor:
             return lookup(x, parameters.tables["lut"])

@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from quantizer.core.attributes import whole
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Staged, Table
 from quantizer.numerics.quotient import divide
+from quantizer.numerics.request import Request
 from quantizer.ops import operator
 
 # an axis of up to 2**33 elements then adds up within int64

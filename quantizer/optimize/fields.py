@@ -357,15 +357,17 @@ _FIELDS = (
 FIELDS: Mapping[str, Field] = {field.name: field for field in _FIELDS}
 EFFECTIVE_BITS = "32"
 """Bias bits that count on targets from X2 on."""
-NEWER, NEWEST = ("X2", "X3", "X3P", "X3S"), ("X3", "X3P", "X3S")
+SINCE_X3 = ("X3", "X3P", "X3S")
+SINCE_X2 = ("X2", *SINCE_X3)
+"""Zhouyi targets from one generation on."""
 
 
 def defaults(target: str) -> dict[str, str]:
     """Return the default text of every field for one target."""
     found = {name: field.default for name, field in FIELDS.items()}
     # defaults as all others: a cfg can override each of them
-    if target in NEWER:
+    if target in SINCE_X2:
         found |= {"bias_effective_bits": EFFECTIVE_BITS, "trigger_float_op": "disable&<[RMSNorm]:float16_preferred!>"}
-    if target in NEWEST:
+    if target in SINCE_X3:
         found |= dict.fromkeys(("enable_pass_tune_op_complicated_activations", "enable_pass_tune_op_softmax"), "[0][1]")
     return found

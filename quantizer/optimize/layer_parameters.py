@@ -18,8 +18,8 @@ from quantizer.ir.formats.compass_native import SOURCES
 from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.formats.compass_quantized import file_format
 from quantizer.ir.graph import Graph, Node, Tensor
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import Ends, activation_params
 from quantizer.optimize import layers_without_spec
 from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES

@@ -15,7 +15,7 @@ from quantizer.ir.formats.compass_params import WINOGRAD
 from quantizer.ir.graph import Graph, Node
 from quantizer.numerics.winograd import transformed
 from quantizer.optimize.cfg import Options
-from quantizer.optimize.fields import NEWER, NEWEST
+from quantizer.optimize.fields import SINCE_X2, SINCE_X3
 from quantizer.optimize.idle_layers import without_idle_layers
 from quantizer.optimize.layer_parameters import Calibrated
 from quantizer.optimize.per_layer import LayerKey
@@ -30,8 +30,8 @@ ADJUSTED = (0, 1, *range(8, 16))
 """Fractional bits of exponents for which there are kernels."""
 ENTRY_BITS = range(2, 31)
 """The supported bits of a table's entries."""
-NEWEST_AXIS = 4096
-"""The longest axis that the special unit of the newest targets takes."""
+FLOAT24_AXIS = 4096
+"""The longest axis that the softmax unit of targets since X3 takes."""
 SENSITIVE = ("NMS", "Sort", "ArgMinMax", "TopK", "InTopK")
 """Layers that rank their input."""
 SHAPING = ("reshape", "transpose")
@@ -67,13 +67,13 @@ def symmetric_where_wide(
 def softmax_method(
     graph: Graph, settings: Mapping[str, Settings], keys: Mapping[str, LayerKey], options: Options
 ) -> tuple[Graph, Mapping[str, Settings]]:
-    """Choose how each softmax is computed: by table if its output is ranked or on the newest targets, else by fast_exp.
+    """Choose how each softmax is computed: by table if its output is ranked or on targets since X3, else by fast_exp.
 
-    On the newest targets, a special unit computes a table along the last axis in 24-bit floats. UnsupportedError if
+    These targets have a unit that computes a table along the last axis in 24-bit floats. UnsupportedError if
     Compass has no such kernel, or if the sum of the table's entries exceeds 32 bits.
     """
     changed = dict(settings)
-    newest = options["min_compatible_zhouyi_target"] in NEWEST
+    since_x3 = options["min_compatible_zhouyi_target"] in SINCE_X3
     for node in graph.nodes:
         if node.op != "softmax":
             continue
@@ -83,7 +83,7 @@ def softmax_method(
         assert isinstance(numbers, tuple)
         method = int(numbers[0])
         if method == 0:
-            method = TABLE if newest or _ranked(graph, node.outputs[0], keys) else FAST_EXP
+            method = TABLE if since_x3 or _ranked(graph, node.outputs[0], keys) else FAST_EXP
             # the second number is the bits of table entries, or the fractional bits of the exponent (adjust_q)
             numbers = (TABLE, TABLE_BITS) if method == TABLE else (FAST_EXP, 1)
             changed[node.name] = settings[node.name].but(enable_pass_tune_op_softmax=(numbers, tuned[1]))
@@ -100,7 +100,7 @@ def softmax_method(
                 f"layer {node.name!r}: a softmax table of {numbers[1]:g} bits is not supported: write a number from"
                 f" {ENTRY_BITS[0]} to {ENTRY_BITS[-1]}."
             )
-        if method != FAST_EXP and newest and _on_newest_unit(graph, node):
+        if method != FAST_EXP and since_x3 and _on_float24_unit(graph, node):
             changed[node.name] = changed[node.name].but(**{FLOAT24: True})
     return graph, changed
 
@@ -112,7 +112,7 @@ def log_softmax_of_old_targets(
     options: Options,
 ) -> tuple[Graph, Mapping[str, Settings]]:
     """Let a quantized LogSoftmax use two tables on targets before X2."""
-    if options["min_compatible_zhouyi_target"] in NEWER:
+    if options["min_compatible_zhouyi_target"] in SINCE_X2:
         return graph, settings
     old = {
         node.name: settings[node.name].but(**{TWO_TABLES: True})
@@ -122,14 +122,14 @@ def log_softmax_of_old_targets(
     return graph, {**settings, **old}
 
 
-def _on_newest_unit(graph: Graph, node: Node) -> bool:
-    """Return whether this softmax runs on the special unit of the newest targets, in 24-bit floats."""
+def _on_float24_unit(graph: Graph, node: Node) -> bool:
+    """Return whether this softmax runs in 24-bit floats, on the softmax unit of targets since X3."""
     shape = graph.tensor(node.inputs[0] or "").shape
     rank = len(shape)
     height, width = {3: shape[:2], 4: shape[1:3]}.get(rank, (0, 0))
     last = int(cast("int", node.attrs["axis"])) % rank == rank - 1
     # the unit takes images with more than one place; other ranks have no height and width, which (0, 0) stands for
-    return last and shape[-1] <= NEWEST_AXIS and rank != 2 and (height, width) != (1, 1)
+    return last and shape[-1] <= FLOAT24_AXIS and rank != 2 and (height, width) != (1, 1)
 
 
 def reach_of_fast_exp(

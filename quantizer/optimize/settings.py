@@ -221,7 +221,7 @@ def _platform(
     multiplier_bits: int,
     signed: bool,  # noqa: FBT001
     positive: bool,  # noqa: FBT001
-    unify: bool,  # noqa: ARG001, FBT001, RUF100
+    unify: bool,  # noqa: FBT001
     effective: int,
     threshold: float,
     own_method: bool,  # noqa: FBT001

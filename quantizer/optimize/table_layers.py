@@ -117,7 +117,7 @@ class OneInputLayer(LoneLayer):
         self,
         samples: Sequence[Tensor],  # noqa: ARG002
         inputs: Sequence[QParams],
-        ranges: Sequence[tuple[float, float]],  # noqa: ARG002, RUF100
+        ranges: Sequence[tuple[float, float]],
         attrs: Mapping[str, Any],
     ) -> LoneLayer:
         """Return the layer with the parameters of its calibrated range; UnsupportedError for scales per channel."""

@@ -16,8 +16,8 @@ from quantizer.core.spec import Spec
 from quantizer.core.wording import shown_path
 from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.numerics.activations import activate
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, Registration
 from quantizer.ops.registry import BUILT_IN, FunctionKind, unwrapped
 from quantizer.plugins import flow
@@ -157,6 +157,7 @@ def _reads_activation(connection: Connection) -> bool:
     form = connection.spec.formats.get(FORMAT)
     if form is None or form.activation is None or not connection.spec.fuses:
         return True
+    # a function cannot be asked which keys it reads, so its source is searched
     text = SOURCE.bytes_of(Path(connection.function.file)).decode("utf-8", "replace").casefold()
     return form.activation in text and "relu" in text
 

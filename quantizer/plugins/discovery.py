@@ -78,6 +78,7 @@ def load_plugins(paths: Sequence[Path] = (), environment: Mapping[str, str] | No
     PluginError with file, line and exception for the first broken plugin, whose registrations are undone. Layer
     functions in the style of AIPUBuilder are registered by `quantizer.plugins.bridge.connect` once specs are known.
     """
+    # loading takes the sources that are defined here, so it imports this module
     from quantizer.plugins.loading import load
 
     found = sources(paths, os.environ if environment is None else environment)
@@ -91,6 +92,7 @@ def spec_folders(plugins: Sequence[Plugin]) -> list[Path]:
 
 def installed() -> list[EntryPointSource]:
     """Return the entry points of installed distributions, sorted by distribution and name."""
+    # the order of entry_points is that of sys.path, which differs between machines
     found = map(EntryPointSource, entry_points(group=GROUP))
     return sorted(found, key=lambda source: (str(source), source.name))
 
@@ -110,6 +112,7 @@ def sources(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Sourc
 def _files(paths: Sequence[Path], environment: Mapping[str, str]) -> Iterator[Path]:
     for path in paths:
         if is_folder(path):
+            # __init__.py and __main__.py register nothing of their own
             found = sorted(file for file in path.glob("*.py") if not file.name.startswith("__"))
             if not found:
                 raise PluginError(f"{shown_path(path)}: holds no plugin. Name a folder with *.py files, or a file.")

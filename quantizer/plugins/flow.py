@@ -14,8 +14,8 @@ from quantizer.core.case import Range
 from quantizer.core.errors import PluginError
 from quantizer.core.wording import shown_path
 from quantizer.ir.graph import difference
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.plugins.aipu.modules import answering
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.aipu.registration import LayerFunction

@@ -171,6 +171,7 @@ def held_codes(codes: Tensor) -> Tensor:
 def layer_attrs(scheme: Scheme, platform: Platform, type: OpTypeValue) -> dict[str, Any]:  # noqa: A002
     """Return the attributes that the flow gives a layer under *scheme*; DepthwiseConv is always per channel."""
     part, weight = scheme.activation, scheme.weight
+    # above this width Compass has symmetric codes alone
     wide = part.bits > platform.parameters.symmetric_above_bits
     if part.symmetry == "asymmetric" and not wide:
         mode = "per_tensor_asymmetric"

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from quantizer.core.errors import PluginError
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, QParams, Rescale, Table
 from quantizer.numerics.ratio_to_multiplier import FLOAT32_EPSILON
+from quantizer.numerics.request import Request
 from quantizer.numerics.roots import inverse_root_table
 from quantizer.plugins.aipu.node import PyNode
 from quantizer.plugins.attributes import attribute_numbers

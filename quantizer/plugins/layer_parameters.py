@@ -16,8 +16,8 @@ from quantizer.core.spec import Input
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ir.graph import container
 from quantizer.numerics.bitwise import bitwise_equal
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import weight_part
 from quantizer.plugins.aipu.dtypes import Dtype, bits2dtype, is_float, is_signed, ours
 from quantizer.plugins.aipu.node import PyNode
@@ -264,7 +264,7 @@ def _check_absent_biases(node: PyNode, layer: Layer, request: Request) -> None:
             index = int(rest.abs().argmax())
             raise PluginError(
                 f"{tensor.name}[{index}] holds {int(held[index])}, must be {int(held[index] - rest[index])}: a layer"
-                " without a bias holds zerop * sum(weights) alone."
+                " without a bias holds only zerop * sum(weights)."
             )
 
 

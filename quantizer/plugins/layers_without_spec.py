@@ -143,7 +143,7 @@ def functions_of(kind: str) -> tuple[LayerFunction, LayerFunction] | None:
         known = found.get(function.kind)
         if function.type.name == kind and (known is None or function.version > known.version):
             found[function.kind] = function
-    return (found["forward"], found["quantize"]) if len(found) == len(("forward", "quantize")) else None
+    return (found["forward"], found["quantize"]) if len(found) == 2 else None
 
 
 def activations(node: Node) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _reread(node: PyNode) -> PyNode:
     for key, tensor in again.constants.items():
         stored = file_tensor(key, tensor).data
         if stored is None:
-            raise GraphError(f"layer {node.name!r}: constant {key!r} holds nothing.")
+            raise GraphError(f"layer {node.name!r}: constant {key!r} has no values.")
         if not torch.is_floating_point(stored):
             tensor.betensor = held_codes(stored.long())
     return again

@@ -83,6 +83,7 @@ def _torch(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[
 
 
 def _numpy(function: Callable[..., Any], operands: list[Tensor], attrs: Mapping[str, Any]) -> Tensor:
+    # operands outside a function's domain are cases, too: NaN and infinities are answers, not warnings
     with np.errstate(all="ignore"):
         result = function(*(values.numpy() for values in operands), **attrs)
     # np.array: a numpy function may return a scalar

@@ -45,6 +45,7 @@ def rebuilt(layer: Layer, codes: Mapping[str, Tensor], parameters: Parameters, a
             absorbs = bool(parameters.extra.get(ABSORBED, True))
             _fill(node, layer, node.constants[key], absorbs=absorbs, stored=name in parameters.constants)
     for key, value in parameters.extra.items():
+        # our own notes (LAYER_ATTRS, ABSORBED), which no file holds
         if key.startswith("compass."):
             continue
         if isinstance(value, GraphTensor) and value.data is not None:

@@ -17,7 +17,7 @@ from quantizer.reporting.store import FACTS, RECORDS, RUN, SAID, SUMMARY, read_r
 from quantizer.reporting.tally import summary_of
 
 RENAMED = {"inconclusive": "gaps"}
-"""Names of counts in earlier summaries -> their current names."""
+"""Names of counts in summaries of earlier builds of this version -> their current names (tests/unit/formats/1)."""
 ENDED = (0, 1)
 """pytest's exit statuses of a session that ran to its end, without and with failures."""
 

@@ -69,11 +69,6 @@ def write_timings(directory: Path, seconds: Mapping[str, float]) -> None:
     replace_files({directory / TIMINGS: "".join(_json(row) + "\n" for row in rows)}, CaseError)
 
 
-def write_baseline(path: Path, records: Iterable[Record]) -> None:
-    """Write a baseline for later runs: the records without the text of their failures."""
-    replace_files({path: record_lines(replace(record, failure="") for record in records)}, CaseError)
-
-
 def read_run(path: Path) -> list[Record]:
     """Read a records file, or the one in a directory, sorted by id; CaseError names file, line and field."""
     file = path

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quantizer.core.platform_settings import NARROW_BITS
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import same_numbers
 
 

@@ -24,14 +24,15 @@ from quantizer.core.shapes import variables
 from quantizer.core.spec import Input, Spec
 from quantizer.ir.graph import ON_CODES, Graph, Node, Tensor, container, nearest
 from quantizer.ir.verify import verify
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, Parameters, QParams
 from quantizer.numerics.quantize import dequantize, quantize
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import own_codes, same_numbers
 from quantizer.ops import REGISTRY
 from quantizer.runtime.declared import Provided, check_accumulator, declared_scheme
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.file_constants import saturates, usable_constants
 from quantizer.runtime.fixed_parameters import other_parameters, refusal_of_fixed
 from quantizer.runtime.grids import EXACT, Grids, spread
 from quantizer.runtime.hooks import is_quantable
@@ -228,7 +229,7 @@ class _Work:
             for key, name in operands.items()
             if key in given and key not in spec.activations and tensors[name].data is not None
         }
-        weights = _usable_constants(spec, operands, constants, inputs)
+        weights = usable_constants(spec, operands, constants, inputs)
         floats = self._float_constants(spec, operands)
         shapes = {key: tuple(source.tensor(name).shape) for key, name in operands.items()}
         attrs = cast("Mapping[str, AttrValue]", node.attrs)
@@ -247,7 +248,7 @@ class _Work:
         # the constants that the rule quantized itself: float biases
         made = {key: constant for key, constant in provided.constants.items() if key not in weights}
         for key, constant in made.items():
-            if spec.inputs[key].role == "bias" and _saturates(constant, floats[key]):
+            if spec.inputs[key].role == "bias" and saturates(constant, floats[key]):
                 raise UnsupportedError(
                     f"{operands[key]!r} is a bias that does not fit {constant.params.dtype} at its sums' scale"
                 )
@@ -291,16 +292,6 @@ class _Work:
 def _values(given: torch.Tensor, params: QParams | None) -> torch.Tensor:
     """Return real numbers: *given*, dequantized if it holds integer codes and the tensor has parameters."""
     return given if params is None or given.is_floating_point() else dequantize(given.long(), params).float()
-
-
-def _saturates(constant: Constant, values: torch.Tensor) -> bool:
-    """Return whether codes of a bias are more than one step away from the values that they represent."""
-    # rounding moves a value by half a step at most: more than a step means that a code was clamped
-    return bool(((dequantize(constant.codes, constant.params) - values).abs() > _along(constant)).any())
-
-
-def _along(constant: Constant) -> torch.Tensor:
-    return constant.params.along(constant.params.scale, constant.codes.dim())
 
 
 def check_declared(node: Node, graph: Graph) -> Scheme:
@@ -352,51 +343,6 @@ def _is_across(item: Input, params: QParams, tensor: Tensor) -> bool:
         return False
     rank = len(tensor.shape)
     return item.channel_axis is None or params.axis % rank != item.channel_axis % rank
-
-
-def _unit(inputs: Mapping[str, QParams], weights: Mapping[str, Constant], count: int) -> torch.Tensor:
-    """Return the scale of the sums, or one for each of *count* channels."""
-    # groups share weight scales: they are repeated for each channel
-    factors = [*inputs.values(), *(c.params.repeated(count) for c in weights.values())]
-    scale = factors[0].scale
-    for other in factors[1:]:
-        scale = scale * other.scale
-    return scale
-
-
-def _usable_constants(
-    spec: Spec, operands: Mapping[str, str], constants: Mapping[str, Constant], inputs: Mapping[str, QParams]
-) -> dict[str, Constant]:
-    """Return the file's weights, and its biases whose codes are in the unit of the sums.
-
-    UnsupportedError for a bias in another unit that cannot be quantized again.
-    """
-    weights = {key: c for key, c in constants.items() if spec.inputs[key].role == "weight"}
-    for key, constant in constants.items():
-        if spec.inputs[key].role == "bias" and not _is_sum(constant, inputs, weights):
-            _check_unit(operands[key], constant, inputs, weights)
-    return {key: c for key, c in constants.items() if key in weights or _is_sum(c, inputs, weights)}
-
-
-def _is_sum(bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> bool:
-    """Return whether a bias has the scale of its sums, compared in float32."""
-    # files hold the product rounded to float32, so that float64 would find a difference
-    scale = _unit(inputs, weights, bias.codes.numel()).float()
-    return bool((scale == bias.params.scale.float()).all()) and not bool(bias.params.zero_point.any())
-
-
-def _check_unit(name: str, bias: Constant, inputs: Mapping[str, QParams], weights: Mapping[str, Constant]) -> None:
-    """Raise UnsupportedError if a quantized bias has values that are not multiples of the sums' step.
-
-    A float bias is rounded to these steps, as the platform quantizes it; the values of a quantized one are fixed.
-    """
-    steps = dequantize(bias.codes, bias.params) / _unit(inputs, weights, bias.codes.numel())
-    if not torch.equal(steps, steps.round()):
-        raise UnsupportedError(
-            f"{name!r} is a bias at scale {float(bias.params.scale.reshape(-1)[0]):.9g}: its values must be multiples "
-            f"of {float(_unit(inputs, weights, 1).reshape(-1)[0]):.9g}, the product of the scales of input and weight. "
-            "Give it this scale"
-        )
 
 
 def _ranges(inputs: Mapping[str, QParams], output: QParams) -> dict[str, tuple[float, float]]:

@@ -22,7 +22,7 @@ from quantizer.conformance.campaign.plan import Plan
 from quantizer.conformance.campaign.record import Totals
 from quantizer.conformance.campaign.work import Tally
 from quantizer.conformance.defects.gallery import OUTCOMES, read_outcomes
-from quantizer.conformance.faults.without_effect import FILE, read_without_effect
+from quantizer.conformance.faults.without_effect import FILE, read_places
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
@@ -41,7 +41,7 @@ from quantizer.core.case import Case
 from quantizer.core.dtypes import dtype
 from quantizer.core.facts import Facts
 from quantizer.core.graph_spec import load_graph_spec
-from quantizer.core.library import load_library, load_platform, load_schemes, load_spec
+from quantizer.core.library import load_library, load_schemes, load_spec, read_platform
 from quantizer.core.rooms import DISTRIBUTION, _declared
 from quantizer.core.vectors import MANIFEST
 from quantizer.ir.formats import compass, top_mlir
@@ -251,7 +251,7 @@ READERS = (
     Reader("statement", "s.json", state(SOUND, Facts.model_validate(FACTS)).to_json().encode(), lambda path: read_statement(path.read_text("utf-8", "replace"), "s"), JSON, 2),
     Reader("replay", "replay.json", REPLAY, read_replay, JSON, 8),
     Reader("golden", "add.jsonl", b"".join((CASES / "golden/add.jsonl").read_bytes().splitlines(keepends=True)[:5]), read_goldens, JSON, 4),
-    Reader("faults without effect", FILE.name, b'{"fault": "f", "ops": ["add"], "reason": "r"}\n', lambda path: read_without_effect(path.parents[1]), JSON, 4),
+    Reader("faults without effect", FILE.name, b'{"fault": "f", "ops": ["add"], "reason": "r"}\n', lambda path: read_places(path.parents[1]), JSON, 4),
     Reader("plan", PLAN, PLANNED.to_json().encode(), lambda path: Journal(path.parent, PLANNED), JSON, 8),
     Reader("journal", JOURNAL, _entry(), _of_journal, JSON, 8, beside=((PLAN, PLANNED.to_json().encode()),)),
     Reader("history", "h.sqlite", _bytes(lambda path: [history.append(path, f"run {n}", {"add": FIGURES, "mul": FIGURES}) for n in (1, 2)]), _of_history, (m.flip,), 6),
@@ -268,7 +268,7 @@ READERS = (
            beside=(("quant.bin", (COMPASS / "quant.bin").read_bytes()),)),
     Reader("Top MLIR", "module.mlir", MODULE.encode(), _mlir, (m.digits,), 4),
     Reader("spec", "relu.yaml", (SPECS / "relu.yaml").read_bytes(), load_spec, (m.digits,), 2),
-    Reader("platform", "ort.yaml", load_library().platform_paths["ort"].read_bytes(), load_platform, (m.digits,), 1),
+    Reader("platform", "ort.yaml", load_library().platform_paths["ort"].read_bytes(), read_platform, (m.digits,), 1),
     Reader("schemes", "schemes.yaml", (SPECS / "schemes.yaml").read_bytes(), load_schemes, (m.digits,), 1),
     Reader("graph spec", "add_relu.yaml", (ROOT / "graph_specs/add_relu.yaml").read_bytes(), load_graph_spec, (m.digits,), 3),
     Reader("gallery", OUTCOMES.name, (ROOT / OUTCOMES).read_bytes()[:2000].rpartition(b"},")[0] + b"}}", read_outcomes, JSON, 4),
@@ -287,7 +287,7 @@ READERS = (
     Reader("greeting of an engine", "greeting", _message(frames.Frame(GREETING)), _of_greeting, (m.message, m.message), 4),
     Reader("answer of a plugin", "answer", _given(), _of_plugin, (m.message, m.message, m.message), 6),
     Reader("entry points of a checkout", "pyproject.toml", PROJECT, lambda path: _declared(path, "quantizer.engines"), (), 3),
-    *(Reader(f"platform {name}", f"{name}.yaml", load_library().platform_paths[name].read_bytes(), load_platform, (m.digits,), 1)
+    *(Reader(f"platform {name}", f"{name}.yaml", load_library().platform_paths[name].read_bytes(), read_platform, (m.digits,), 1)
       for name in ("ideal", "compass", "tosa", "tflite_ref", "xnnpack", "torch_x86", "tpulang")),
 )  # fmt: skip
 

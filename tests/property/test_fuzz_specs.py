@@ -12,7 +12,7 @@ import pytest
 
 from quantizer.core.domains import draw_order
 from quantizer.core.errors import QuantizerError
-from quantizer.core.library import load_platform, load_schemes, load_spec, shipped_folder, shipped_platforms
+from quantizer.core.library import load_schemes, load_spec, read_platform, shipped_folder, shipped_platforms
 from quantizer.core.spec import Spec
 
 MUTATIONS = 5200
@@ -107,7 +107,7 @@ HEAD = re.compile(r"^(?P<name>[a-z0-9_]+\.yaml):(?P<line>\d+):(?P<column>\d+): .
 def sources() -> list[tuple[str, bytes, Callable[[Path], object]]]:
     folder = shipped_folder()
     specs = [(f"{name}.yaml", (folder / f"{name}.yaml").read_bytes(), load_spec) for name in SPECS]
-    platforms = [(path.name, path.read_bytes(), load_platform) for path in shipped_platforms()]
+    platforms = [(path.name, path.read_bytes(), read_platform) for path in shipped_platforms()]
     schemes = ("schemes.yaml", (folder / "schemes.yaml").read_bytes(), load_schemes)
     return [*specs, *specs, schemes, *platforms]  # type: ignore[list-item]
 

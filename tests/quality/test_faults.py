@@ -16,7 +16,7 @@ from quantizer.conformance.faults.fault import FILE_KINDS
 from quantizer.conformance.faults.matrix import Job, examined
 from quantizer.conformance.faults.places import KILLED, STALE, UNDECIDED, WITHOUT, Places
 from quantizer.conformance.faults.policies import Share, policies, shares
-from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places, read_without_effect, with_places
+from quantizer.conformance.faults.without_effect import EVERYWHERE, read_places, with_places
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
@@ -30,7 +30,7 @@ from quantizer.ops.registry import FunctionKind
 SPECS = load_library().specs
 PAIRS = pairs(SPECS.values())
 OPTIONS = Options(root=Path.cwd())
-LISTED = read_without_effect(OPTIONS.cases)
+LISTED = {key[:2]: reason for key, reason in read_places(OPTIONS.cases).items() if key[2] == EVERYWHERE}
 FEW = ("layer_norm", "softmax", "concat", "avg_pool2d")
 """A normalization, an operator with different declared defects, one with many operands, and one tiled with halos."""
 
@@ -189,7 +189,7 @@ def test_policies_of_other_tools_accept_equal_and_refuse_distant_results():
         ("{", "not JSON"),
         ('{"fault": "a", "ops": ["b"]}', "must be an object of fault, ops and reason"),
         ('{"fault": "a", "ops": "b", "reason": "c"}', "ops must be a list"),
-        ('{"fault": "a", "ops": ["b"], "reason": " "}', "reason must be a text"),
+        ('{"fault": "a", "ops": ["b"], "reason": " "}', "reason must be a string"),
         ('{"fault": "a", "ops": ["b", "b"], "reason": "c"}', "a in b is listed before"),
     ],
 )
@@ -199,11 +199,11 @@ def test_a_broken_list_of_pairs_names_its_line(tmp_path: Path, line: str, messag
     good = json.dumps({"fault": "x", "ops": ["y"], "reason": "z"})
     (folder / "without_effect.jsonl").write_text(f"{good}\n{line}\n")
     with pytest.raises(CaseError, match=f"without_effect.jsonl:2: .*{message}"):
-        read_without_effect(tmp_path)
+        read_places(tmp_path)
 
 
 def test_without_a_list_no_pair_is_listed(tmp_path: Path):
-    assert read_without_effect(tmp_path) == {}
+    assert read_places(tmp_path) == {}
 
 
 def of_platform(session: Session, op: str, platform: str, count: int) -> Subject:
@@ -269,4 +269,3 @@ def test_only_rows_that_name_platforms_are_rewritten(tmp_path: Path):
     file.write_text(with_places(f"{whole}\n{old}\n", silent))
     assert len(file.read_text().splitlines()) == 3
     assert read_places(tmp_path) == {("f", "add", EVERYWHERE): "r", **silent}
-    assert read_without_effect(tmp_path) == {("f", "add"): "r"}

@@ -25,8 +25,8 @@ from quantizer.core.case import Case
 from quantizer.core.dtypes import dtype
 from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.platforms.onnxruntime.engine import lower
 from quantizer.runtime.engines.builtin import BuiltinEngine

@@ -518,7 +518,7 @@ def test_a_layer_without_bias_holds_only_the_zero_point_term(tmp_path):
         if "bias" in trial.case.shapes:
             assert first.worst.tensor == "bias"
         else:
-            assert "a layer without a bias holds zerop * sum(weights) alone" in first.reason
+            assert "a layer without a bias holds only zerop * sum(weights)" in first.reason
         assert first.failing
 
 

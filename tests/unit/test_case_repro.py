@@ -197,7 +197,7 @@ def test_bad_requests_are_one_error(session: Session, tmp_path: Path, capsys: py
     with pytest.raises(UnsupportedError, match="no engine computes it"):
         script_of_defect(session, *find_defect(session.library, "compass/norm_epsilon_ignored"))
     assert main(["case", "repro"]) == 2
-    assert "one of the two" in capsys.readouterr().err
+    assert "either a replay file or a defect" in capsys.readouterr().err
 
 
 def test_the_command_writes_a_new_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.core.library import load_library
 from quantizer.ir.formats.onnx import from_model
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.integer import integer_graph
 from quantizer.runtime.integer_executor import IntegerExecutor

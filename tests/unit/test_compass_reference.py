@@ -31,11 +31,11 @@ from quantizer.ir.formats import compass
 from quantizer.ir.graph import Graph, Node
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.numerics import mkl
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Rescale
 from quantizer.numerics.quantize import dequantize, quantize
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier as compass_numbers
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call

@@ -20,9 +20,9 @@ from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.errors import GraphError
 from quantizer.core.library import load_library
 from quantizer.core.schemes import ActivationPart, Scheme, WeightPart
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.quantize import quantize
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier, unify_shifts
+from quantizer.numerics.request import Request
 from quantizer.numerics.rounding import splitmix64
 from quantizer.numerics.rules import activation_params
 from quantizer.ops import load_built_ins

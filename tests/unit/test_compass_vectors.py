@@ -22,8 +22,8 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case, DataRecipe, Range, TilePlan
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.quantize import quantize
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call

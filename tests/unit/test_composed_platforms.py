@@ -18,8 +18,9 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import ActivationPart, Scheme
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import tabulated
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine

@@ -11,8 +11,8 @@ import torch
 
 from quantizer.core.case import Range
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call

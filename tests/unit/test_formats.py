@@ -11,7 +11,7 @@ import torch
 
 from quantizer.core.dtypes import DTYPES, dtype
 from quantizer.core.errors import GraphError
-from quantizer.core.formats import LISTED, format_of, to_bits
+from quantizer.core.formats import LISTED, Format, format_of
 from quantizer.core.scaling import Blocks
 from quantizer.numerics.float_codes import exact_nearest, in_units, nearest
 
@@ -29,6 +29,13 @@ def cast(values, name):
     """Return float32 *values* as ml_dtypes rounds them, float64."""
     with np.errstate(all="ignore"):
         return values.astype(np.float32).astype(theirs(name)).astype(np.float64)
+
+
+def to_bits(form: Format, code: int) -> int:
+    """Return the stored bits of *code*: sign and magnitude for floats, two's complement for integers."""
+    if form.name.startswith("int"):
+        return code & ((1 << form.storage_bits) - 1)
+    return abs(code) | (1 << (form.storage_bits - 1) if code < 0 else 0)
 
 
 def probes(name):

@@ -10,7 +10,8 @@ from onnx import TensorProto, helper
 
 from quantizer.core.library import load_library
 from quantizer.ir.formats.onnx import from_model
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.onnx.kernels import KERNELS
 from quantizer.runtime.torch_executor import TorchExecutor

@@ -65,7 +65,7 @@ def test_a_given_name_is_used_once() -> None:
             tpul.relu(x, out_name="relu_1")
         with pytest.raises(LangError, match="a tensor 'relu_0' is in the graph"):
             tpul.abs(Tensor([2], name="relu_0"))
-        with pytest.raises(LangError, match="must be a text without '#'"):
+        with pytest.raises(LangError, match="must be a string without '#'"):
             tpul.relu(x, out_name="a#0")
     assert len(graph.nodes) == 1
 
@@ -168,7 +168,7 @@ def test_graph_inputs_and_outputs_are_inferred() -> None:
         (lambda: Tensor([2], dtype="int8", scale=[1.0, 2.0], zero_point=[1, 2, 3]), "2 scales and 3 zero points"),
         (lambda: Scalar(1.5, "int8"), "must be a whole number of int8"),
         (lambda: Scalar(300, "uint8"), "must be a whole number of uint8"),
-        (lambda: Graph(""), "name='': must be a text"),
+        (lambda: Graph(""), "name='': must be a string"),
     ],
 )
 def test_an_impossible_tensor_is_refused(make: object, says: str) -> None:

@@ -22,8 +22,8 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import integer
 from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen

@@ -20,8 +20,9 @@ from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale, Staged, Table
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.core.library import load_library
 from quantizer.core.shapes import infer_shapes
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, load_built_ins
 
 LIBRARY = load_library()

@@ -26,8 +26,8 @@ from quantizer.core.verdict import CHECKS
 from quantizer.ir.formats import compass
 from quantizer.ir.formats.compass_mapping import FORMAT
 from quantizer.ir.graph import same
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY, load_built_ins
 
 LIBRARY = load_library()

@@ -62,7 +62,7 @@ def test_every_stored_report_can_be_planted(session) -> None:
         ({**LINE, "ops": []}, "ops must be"),
         ({**LINE, "does": 3}, "does must be"),
         ({**LINE, "rewrite": "r"}, "these keys"),
-        ({**SAID, "rewrite": ""}, "must be texts"),
+        ({**SAID, "rewrite": ""}, "must be strings"),
     ],
 )
 def test_an_unreadable_report_is_named_with_its_line(tmp_path: Path, row: object, said: str) -> None:

@@ -18,7 +18,8 @@ from quantizer.conformance.target import Target
 from quantizer.core.errors import SpecError
 from quantizer.core.library import load_library
 from quantizer.ir.formats.onnx import from_model
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
+from quantizer.numerics.request import Request
 from quantizer.numerics.roots import rounded_root
 from quantizer.ops import REGISTRY, load_built_ins
 from quantizer.runtime.onnx.kernels import KERNELS

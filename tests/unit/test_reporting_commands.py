@@ -16,7 +16,7 @@ from reporting_facts import written
 from quantizer.cli import main
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting import commands, diff_views, thresholds
-from quantizer.reporting.store import write_baseline
+from quantizer.reporting.store import record_lines
 
 OK = CheckRecord(passed=10, ratio=0.5, elements=100)
 
@@ -39,7 +39,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    write_baseline(tmp_path / "base.jsonl", [item(), item("b")])
+    (tmp_path / "base.jsonl").write_text(record_lines([item(), item("b")]))
     return tmp_path / "base.jsonl"
 
 

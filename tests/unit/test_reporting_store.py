@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quantizer.core.errors import CaseError
 from quantizer.core.record import CheckRecord, Record, read_records
 from quantizer.core.record_model import read_record
-from quantizer.reporting.store import read_run, write_baseline, write_run, write_timings
+from quantizer.reporting.store import read_run, write_run, write_timings
 
 
 def records() -> list[Record]:
@@ -67,15 +67,6 @@ def test_coverage_and_reasons_are_written_as_sorted_sets(tmp_path: Path) -> None
     write_run(tmp_path, [record], {})
     assert read_run(tmp_path)[0].coverage == ("p", "q")
     assert read_run(tmp_path)[0].checks["tiled"].reasons == ("b", "z")
-
-
-def test_a_baseline_keeps_everything_but_the_failure_text(tmp_path: Path) -> None:
-    write_baseline(tmp_path / "deep" / "gate.jsonl", records())
-    read = read_run(tmp_path / "deep" / "gate.jsonl")
-    assert [record.failure for record in read] == ["", "", ""]
-    assert [record.outcome for record in read] == ["failed", "failed", "passed"]
-    assert read[1].checks == records()[2].checks
-    assert "outside" not in (tmp_path / "deep" / "gate.jsonl").read_text()
 
 
 def test_timings_are_stored_next_to_the_records(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantizer.conformance.checks.resize import exact_weights
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
+from quantizer.numerics.request import Request
 from quantizer.numerics.resize import float32_index, float32_places, places
 from quantizer.ops import REGISTRY, load_built_ins
 

@@ -16,9 +16,9 @@ from quantizer.core.errors import SpecError
 from quantizer.core.library import (
     MAX_LINES,
     load_library,
-    load_platform,
     load_schemes,
     load_spec,
+    read_platform,
     read_spec,
     shipped_folder,
     shipped_platforms,
@@ -690,10 +690,10 @@ defects:
 )  # fmt: skip
 def test_a_malformed_platform(folder: Path, old: str, new: str, expected: str) -> None:
     (folder / "chip.yaml").write_text(PLATFORM, encoding="utf-8")
-    assert load_platform(folder / "chip.yaml").platform == "chip"
+    assert read_platform(folder / "chip.yaml")[0].platform == "chip"
     (folder / "chip.yaml").write_text(PLATFORM.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(SpecError) as caught:
-        load_platform(folder / "chip.yaml")
+        read_platform(folder / "chip.yaml")
     assert any(agrees(head, expected) for head in heads(caught.value, "chip.yaml")), caught.value
 
 

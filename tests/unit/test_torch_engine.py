@@ -26,8 +26,8 @@ from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import dtype
 from quantizer.core.library import load_library
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import QParams
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.platforms.torch import lane_tables
 from quantizer.runtime.engines.builtin import BuiltinEngine

@@ -30,7 +30,7 @@ from quantizer.core.errors import RefusedError
 from quantizer.core.library import load_library
 from quantizer.core.shapes import limits, variables
 from quantizer.numerics import ratio_to_multiplier, requantize, requantize_accumulator
-from quantizer.numerics.parameters import Request
+from quantizer.numerics.request import Request
 from quantizer.ops import load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from quantizer.core.rounding_modes import RoundingMode
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged, Table
+from quantizer.numerics.request import Request
 from quantizer.ops.registry import Function
 from quantizer.tiling.windows import tiles
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from quantizer.core.case import TilePlan
 from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.spec import Spec
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.windows import torch_padding
 from quantizer.ops.registry import Function
 from quantizer.tiling.windows import Tile, tiles

@@ -12,8 +12,8 @@ from torch import Tensor
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.core.case import Range
 from quantizer.core.dtypes import integer
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, QParams, Staged, Table
+from quantizer.numerics.request import Request
 from quantizer.ops.registry import Function
 
 Ranges = Mapping[str, Range]

@@ -21,26 +21,15 @@ _KEYS = ({"fault", "ops", "reason"}, {"fault", "ops", "platforms", "reason"})
 LISTED = Readable("a list of faults", 1 << 24, CaseError, 'Write {"fault": "...", "ops": ["..."], "reason": "..."}.')
 EVERYWHERE = "*"
 """The value that means all platforms of the operator."""
-Pair = tuple[str, str]
 Triple = tuple[str, str, str]
 """A fault, an operator and a platform."""
-
-
-def read_without_effect(cases: Path) -> Mapping[Pair, str]:
-    """Return (fault, operator) -> reason of every pair that is listed for all platforms; none without the file.
-
-    CaseError names the file and line of a row that is not a JSON object with a fault, its operators and a reason, or
-    that occurs twice.
-    """
-    return {
-        (fault, op): reason for (fault, op, platform), reason in read_places(cases).items() if platform == EVERYWHERE
-    }
 
 
 def read_places(cases: Path) -> Mapping[Triple, str]:
     """Return (fault, operator, platform) -> reason of all rows; the platform is `EVERYWHERE` if a row names none.
 
-    CaseError names the file and line of a row that is invalid or occurs twice.
+    Empty without the file. CaseError names the file and line of a row that occurs twice, or is not a JSON object with a
+    fault, its operators and a reason.
     """
     path = cases / FILE
     found: dict[Triple, str] = {}
@@ -83,5 +72,5 @@ def _row(line: str, where: str) -> dict[str, Any]:
             raise CaseError(f"{where}: {key} must be a list of names. {wanted}")
     for key in ("fault", "reason"):
         if not isinstance(row[key], str) or not row[key].strip():
-            raise CaseError(f"{where}: {key} must be a text. {wanted}")
+            raise CaseError(f"{where}: {key} must be a string. {wanted}")
     return row

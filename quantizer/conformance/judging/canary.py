@@ -116,7 +116,7 @@ def _doubled(made: Parameters) -> Parameters:
 
 
 def _far(made: Any) -> Any:
-    """Return a float forward's result far off."""
+    """Return a float forward's result with a large error."""
     if isinstance(made, Tensor):
         return made + FAR if not made.is_floating_point() else made + (1.0 + made.abs()) * FAR
     return tuple(_far(piece) for piece in made)

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.target import Target
-from quantizer.core.case import AttrValue
+from quantizer.core.case import AttrValue, Case, DataRecipe, TilePlan
 from quantizer.core.platforms import Platform
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.provided_request import ProvidedRequest
 from quantizer.numerics.qparams import Constant, QParams
 from quantizer.numerics.quantize import dequantize
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import bias_params
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.protocol import Call, Engine
@@ -72,8 +72,6 @@ class Question:
         return flat(self._reference().numpy() / float(self.output.scale))
 
     def _reference(self) -> Tensor:
-        from quantizer.core.case import Case, DataRecipe, TilePlan
-
         shapes = {name: tuple(values.shape) for name, values in self.codes.items()}
         case = Case(
             self.target.spec.op,

@@ -18,8 +18,8 @@ from quantizer.conformance.real.rule_effects import RULES
 from quantizer.core.errors import CaseError, QuantizerError
 from quantizer.core.spec import Spec
 from quantizer.core.wording import suggestion
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.ops.registry import Function
 from quantizer.runtime.isolation.memory import is_due, require_same_elsewhere
 

@@ -16,120 +16,44 @@ from torch import Tensor
 from quantizer.conformance.faults.changes import kernel, output_codes
 from quantizer.conformance.faults.fault import Wrap
 from quantizer.conformance.faults.number_changes import accumulator, sums
-from quantizer.core.errors import GraphError
+from quantizer.conformance.real.wrong_codes import (
+    along,
+    below_zero,
+    bounded_by_zero,
+    clipped_early,
+    edges,
+    far,
+    filled,
+    flat_last,
+    flat_tail,
+    line,
+    mirrored,
+    moved,
+    of_channel,
+    shifted_after_clip,
+    span_of,
+    tail,
+    wrapped,
+)
 from quantizer.numerics.qparams import Parameters
 from quantizer.ops.registry import Function
 
 Where = Callable[[Tensor], Tensor]
 
 
-def _moved(codes: Tensor, p: Parameters, where: Tensor) -> Tensor:
-    """Move codes by one where *where* holds: up, or down from the last code, so that they stay legal."""
-    y = p.outputs["y"]
-    inside = torch.where(codes < y.qmax, codes + 1, codes - 1)
-    return torch.where(where, inside, codes)
-
-
-def _along(codes: Tensor, axis: int) -> Tensor:
-    """Return each element's index along *axis*, in the shape of the codes; GraphError if there is no such axis."""
-    if not -codes.dim() <= axis < codes.dim():
-        raise GraphError(f"axis {axis} of a result of {codes.dim()} axes.")
-    place = axis % codes.dim()
-    line = torch.arange(codes.shape[place]).reshape([-1 if i == place else 1 for i in range(codes.dim())])
-    return line.expand(codes.shape)
-
-
 def _where(chosen: Callable[..., Tensor]) -> Callable[..., Wrap]:
     def made(*numbers: int) -> Wrap:
         # raises TypeError for a wrong number of arguments now, not when the fault runs
         inspect.signature(chosen).bind(None, *numbers)
-        return output_codes(lambda codes, p: _moved(codes, p, chosen(codes, *numbers)))
+        return output_codes(lambda codes, p: moved(codes, p, chosen(codes, *numbers)))
 
     return made
-
-
-def _tail(codes: Tensor, axis: int, block: int) -> Tensor:
-    # what a loop over whole blocks leaves at the end of each row
-    size = codes.shape[axis]
-    return _along(codes, axis) >= size - size % block
-
-
-def _flat_tail(codes: Tensor, block: int) -> Tensor:
-    order = torch.arange(codes.numel()).reshape(codes.shape)
-    return order >= codes.numel() - codes.numel() % block
-
-
-def _flat_last(codes: Tensor, count: int) -> Tensor:
-    return torch.arange(codes.numel()).reshape(codes.shape) >= codes.numel() - count
-
-
-def _of_channel(codes: Tensor, index: int) -> Tensor:
-    """Return where one place of each channel's image is, counted row by row."""
-    places = torch.arange(codes[0, 0].numel()).reshape(codes.shape[2:])
-    return (places == index % places.numel()).expand(codes.shape)
-
-
-def _edges(codes: Tensor, axis: int) -> Tensor:
-    index = _along(codes, axis)
-    return (index == 0) | (index == codes.shape[axis] - 1)
-
-
-def _line(codes: Tensor, axis: int, index: int) -> Tensor:
-    return _along(codes, axis) == index % codes.shape[axis]
-
-
-def _span_of(codes: Tensor, axis: int, start: int, stop: int) -> Tensor:
-    # every block of `stop` places, and only on axes that hold a whole block
-    index = _along(codes, axis) % stop
-    return (index >= start) & (codes.shape[axis] >= stop)
-
-
-def _below_zero(codes: Tensor, p: Parameters) -> Tensor:
-    return _moved(codes, p, codes < int(p.outputs["y"].zero_point))
-
-
-def _wrapped(codes: Tensor, p: Parameters) -> Tensor:
-    y = p.outputs["y"]
-    return torch.where(codes == y.qmax, y.qmin, codes)
-
-
-def _mirrored(codes: Tensor, p: Parameters) -> Tensor:
-    y = p.outputs["y"]
-    return torch.where(codes < y.zero_point, (2 * y.zero_point - codes).clamp(y.qmin, y.qmax), codes)
-
-
-def _clipped_early(codes: Tensor, p: Parameters) -> Tensor:
-    """Clip before the zero point is added, with an upper end that is too low by the zero point."""
-    y = p.outputs["y"]
-    # correct ends would be qmin - zero_point and qmax - zero_point
-    return (codes - y.zero_point).clamp(y.qmin, y.qmax - abs(int(y.zero_point))) + y.zero_point
-
-
-def _shifted_after_clip(codes: Tensor, p: Parameters) -> Tensor:
-    """Clip to the ends of the codes before the zero point is added, and once more after it."""
-    y = p.outputs["y"]
-    return ((codes - y.zero_point).clamp(y.qmin, y.qmax) + y.zero_point).clamp(y.qmin, y.qmax)
-
-
-def _bounded_by_zero(codes: Tensor, p: Parameters, side: str) -> Tensor:
-    """Start a largest or smallest number from 0 instead of the operation's identity."""
-    zero = int(p.outputs["y"].zero_point)
-    return codes.clamp(min=zero) if side == "below" else codes.clamp(max=zero)
-
-
-def _far(codes: Tensor, p: Parameters, distance: int) -> Tensor:
-    return _moved(codes, p, (codes - p.outputs["y"].zero_point).abs() >= distance)
-
-
-def _filled(codes: Tensor, p: Parameters, which: str) -> Tensor:
-    y = p.outputs["y"]
-    return torch.full_like(codes, y.qmin if which == "first" else int(y.zero_point))
 
 
 def _every(axis: int, step: int) -> Wrap:
     """Set every element along an axis to the zero point, except each *step*-th one."""
     return output_codes(
-        lambda codes, p: torch.where(_along(codes, axis) % step == 0, codes, int(p.outputs["y"].zero_point))
+        lambda codes, p: torch.where(along(codes, axis) % step == 0, codes, int(p.outputs["y"].zero_point))
     )
 
 
@@ -157,12 +81,12 @@ def _by_first(change: Callable[[Tensor, Parameters, Tensor], Tensor]) -> Wrap:
 
 def _input_codes(modulus: int, remainder: int) -> Wrap:
     """Change the results for some codes of the first operand."""
-    return _by_first(lambda codes, p, first: _moved(codes, p, first % modulus == remainder))
+    return _by_first(lambda codes, p, first: moved(codes, p, first % modulus == remainder))
 
 
 def _at_zero() -> Wrap:
     """Change the results where the first operand is its zero point."""
-    return _by_first(lambda codes, p, first: _moved(codes, p, first == next(iter(p.inputs.values())).zero_point))
+    return _by_first(lambda codes, p, first: moved(codes, p, first == next(iter(p.inputs.values())).zero_point))
 
 
 def _raises(original: Function) -> Function:
@@ -193,7 +117,7 @@ def _between(low: int, high: int) -> Wrap:
     def change(codes: Tensor, p: Parameters, first: Tensor) -> Tensor:
         x = next(iter(p.inputs.values()))
         tenths = (first - x.zero_point).double() * x.scale * 10
-        return _moved(codes, p, (tenths > low) & (tenths < high))
+        return moved(codes, p, (tenths > low) & (tenths < high))
 
     return _by_first(change)
 
@@ -209,7 +133,7 @@ def _stale_tail(axis: int, block: int) -> Wrap:
             shape = tuple(codes.shape)
             before = kept.get(shape, torch.zeros_like(codes))
             kept[shape] = codes.clone()
-            return torch.where(_tail(codes, axis, block), before, codes)
+            return torch.where(tail(codes, axis, block), before, codes)
 
         return output_codes(change)(original)
 
@@ -320,7 +244,7 @@ def _lane_wraps(block: int) -> Wrap:
                     pair = [low, low + block // 2]
                     # a product of masks counts the positions of the pair at which both codes are the lowest
                     where = where + (first[..., pair] @ second[..., pair, :] == len(pair))
-            change = output_codes(lambda codes, p: _moved(codes, p, where.expand(codes.shape) > 0))
+            change = output_codes(lambda codes, p: moved(codes, p, where.expand(codes.shape) > 0))
             return change(original)(a, b, parameters=parameters, **named)
 
         return faulty
@@ -357,30 +281,30 @@ def _correction_in_float32(found: Tensor, operands: Mapping[str, Tensor], p: Par
 
 EFFECTS: Mapping[str, Callable[..., Wrap]] = {
     "everywhere": _where(lambda codes: torch.ones_like(codes, dtype=torch.bool)),
-    "tail": _where(_tail),
-    "flat_tail": _where(_flat_tail),
-    "past": _where(lambda codes, axis, start: _along(codes, axis) >= start),
-    "block": _where(_span_of),
-    "line": _where(_line),
-    "edges": _where(_edges),
-    "flat_last": _where(_flat_last),
-    "of_channel": _where(_of_channel),
-    "slope_side": lambda: output_codes(_below_zero),
-    "wrap_top": lambda: output_codes(_wrapped),
-    "mirror_low": lambda: output_codes(_mirrored),
-    "early_clip": lambda: output_codes(_clipped_early),
-    "shifted_after_clip": lambda: output_codes(_shifted_after_clip),
-    "far": lambda distance: output_codes(lambda codes, p: _far(codes, p, distance)),
+    "tail": _where(tail),
+    "flat_tail": _where(flat_tail),
+    "past": _where(lambda codes, axis, start: along(codes, axis) >= start),
+    "block": _where(span_of),
+    "line": _where(line),
+    "edges": _where(edges),
+    "flat_last": _where(flat_last),
+    "of_channel": _where(of_channel),
+    "slope_side": lambda: output_codes(below_zero),
+    "wrap_top": lambda: output_codes(wrapped),
+    "mirror_low": lambda: output_codes(mirrored),
+    "early_clip": lambda: output_codes(clipped_early),
+    "shifted_after_clip": lambda: output_codes(shifted_after_clip),
+    "far": lambda distance: output_codes(lambda codes, p: far(codes, p, distance)),
     "accumulator": lambda bits: kernel(accumulator(bits)),
     "clip_half": lambda: output_codes(lambda codes, p: codes.clamp(max=(p.outputs["y"].qmax + 1) // 2 - 1)),
     "clamp_top": lambda top: output_codes(lambda codes, _: codes.clamp(max=top)),
     "clamp_low": lambda low: output_codes(lambda codes, _: codes.clamp(min=low)),
     "clamp_zero": lambda: output_codes(lambda codes, p: codes.clamp(min=max(0, p.outputs["y"].qmin))),
-    "not_below_zero": lambda: output_codes(lambda codes, p: _bounded_by_zero(codes, p, "below")),
-    "not_above_zero": lambda: output_codes(lambda codes, p: _bounded_by_zero(codes, p, "above")),
+    "not_below_zero": lambda: output_codes(lambda codes, p: bounded_by_zero(codes, p, "below")),
+    "not_above_zero": lambda: output_codes(lambda codes, p: bounded_by_zero(codes, p, "above")),
     "at_zero": _at_zero,
-    "to_first": lambda: output_codes(lambda codes, p: _filled(codes, p, "first")),
-    "to_zero": lambda: output_codes(lambda codes, p: _filled(codes, p, "zero")),
+    "to_first": lambda: output_codes(lambda codes, p: filled(codes, p, "first")),
+    "to_zero": lambda: output_codes(lambda codes, p: filled(codes, p, "zero")),
     "every": _every,
     "roll": _rolled,
     "drop_last": _without_last,

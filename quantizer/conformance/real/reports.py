@@ -95,7 +95,7 @@ def _report(row: Any, where: str) -> Report:
         raise CaseError(f"{where}: must be an object of these keys. {LISTED.hint}")
     texts = [row[key] for key in (*_SAID, "when", "rewrite", "unreached") if key in row]
     if not all(isinstance(text, str) and text.strip() for text in texts):
-        raise CaseError(f"{where}: {', '.join(_SAID)} must be texts. {LISTED.hint}")
+        raise CaseError(f"{where}: {', '.join(_SAID)} must be strings. {LISTED.hint}")
     said = (row["ref"], row["system"], row["class"], row["what"])
     if "ops" not in row:
         return Report(*said, rewrite=row.get("rewrite", ""), unreached=row.get("unreached", ""))

@@ -29,9 +29,10 @@ from quantizer.core.shapes import channel_axis
 from quantizer.core.variants import Variant
 from quantizer.core.verdict import Verdict
 from quantizer.numerics.activations import LIMITS
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Constant, Parameters, QParams, Staged
 from quantizer.numerics.quantize import dequantize
+from quantizer.numerics.request import Request
 from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN
 from quantizer.runtime.engines.builtin import BuiltinEngine, target_values

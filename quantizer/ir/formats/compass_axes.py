@@ -57,7 +57,7 @@ def checked_order(where: str, spec: Spec, name: str, tensor: Tensor) -> list[int
 
 
 def permuted(tensor: Tensor, name: str, order: list[int]) -> Tensor:
-    """Return *tensor* called *name*, whose axis i is axis order[i] of the given one."""
+    """Return *tensor* under *name*, with permuted axes: axis i of the result is axis order[i] of *tensor*."""
     shape = tuple(tensor.shape[axis] for axis in order)
     data = None if tensor.data is None else tensor.data.permute(order).contiguous()
     params = tensor.qparams

@@ -21,7 +21,7 @@ def yuv2rgb(
     dst_format: int,
     ImageOutFormatAttr: str,  # noqa: N803
     formula_mode: str,
-    round_mode: str,  # noqa: N803, RUF100
+    round_mode: str,
     out_name: str | None = None,
 ) -> Tensor:
     """Return bytes [..., 3, h, w] of colours for bytes [..., 3 h / 2, w]: brightness, then colours of 2 x 2 pixels.

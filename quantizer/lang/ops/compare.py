@@ -1,4 +1,4 @@
-"""Comparisons: 1 where they hold and 0 elsewhere, in the operands' type; codes through their scales."""
+"""Comparisons: 1 where they hold and 0 elsewhere, in the operands' type. Codes are compared as real values."""
 
 from __future__ import annotations
 

@@ -21,15 +21,13 @@ def softmax(x: Tensor, parameters: Parameters, axis: int) -> Staged:
     Exponentials pass through float16 on their way to the product.
     """
     inp, output = parameters.inputs["x"], parameters.outputs["y"]
-    if inp.steps is None or output.steps is None:
-        raise ValueError("the parameters must carry steps")
     codes = x.float().contiguous()  # torch adds in an order that depends on the memory layout
     # exp(d * s) = 2**(d * s / ln 2); steps are 1 / s
-    factor = cut(-1 / (LN2 * inp.steps))
+    factor = cut(-1 / (LN2 * inp.float32_steps))
     powers = _powers(cut((codes.amax(dim=axis, keepdim=True) - codes) * factor), parameters.tables["powers"])
     inverse = cut(1 / cut(powers.sum(dim=axis, keepdim=True)))
     # one rounding to a code; the cuts before it only truncate
-    share = torch.round(cut(powers.half().float()) * output.steps * inverse)
+    share = torch.round(cut(powers.half().float()) * output.float32_steps * inverse)
     return Staged((share.long() + output.zero_point).clamp(output.qmin, output.qmax), {})
 
 

@@ -138,14 +138,13 @@ def log_softmax(x: Tensor, *, parameters: Parameters, axis: int) -> Staged:
     if "log" in parameters.tables:
         return logarithm_tables.looked_up(x, parameters, axis)
     inp, output, table = parameters.inputs["x"], parameters.outputs["y"], parameters.tables["exp"]
-    if inp.steps is None or output.steps is None:
-        raise ValueError("compass parameters carry steps")
     x = x.contiguous()  # torch adds in an order that depends on the memory layout
     distance = x - x.amax(dim=axis, keepdim=True)
     exponentials = _chord(distance - table.first, table)
     with pinned():
         logarithm = torch.log(exponentials.sum(dim=axis, keepdim=True))
-    codes = torch.round(distance.float() * (output.steps / inp.steps) - logarithm * output.steps).long()
+    steps = output.float32_steps
+    codes = torch.round(distance.float() * (steps / inp.float32_steps) - logarithm * steps).long()
     return Staged((codes + output.zero_point).clamp(output.qmin, output.qmax), {})
 
 

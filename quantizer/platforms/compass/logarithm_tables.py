@@ -10,11 +10,12 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.ir.formats.compass_tables import LARGEST, log_softmax_tables
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, QParams, Staged
 from quantizer.numerics.quotient import floor_divide
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import activation_params
 from quantizer.numerics.tables import linspace, lookup
 from quantizer.optimize.logarithm_stages import LOGARITHMS, SHARES
@@ -38,7 +39,7 @@ def provided(request: Request) -> Parameters:
         text = f"{request.spec.op}: shares of {part.bits} bits leave the table of logarithms, which has {x.bits}"
         raise GraphError(f"{text}. Give the layer as many activation_bits as what it reads.")
     mantissa, shift = float32_multiplier(
-        _steps(shares), part.bits, positive=request.platform.multiplier.positive_shifts
+        shares.float32_steps, part.bits, positive=request.platform.multiplier.positive_shifts
     )
     size = 1 << min(x.bits, part.lut_bits)
     return replace(
@@ -74,7 +75,7 @@ def looked_up(x: Tensor, parameters: Parameters, axis: int) -> Staged:
 
 @pinned()
 def _exponentials(x: QParams, size: int) -> Tensor:
-    codes, steps, zero = 1 << x.bits, _steps(x), x.zero_point.float()
+    codes, steps, zero = 1 << x.bits, x.float32_steps, x.zero_point.float()
     # the code whose exponential is the largest entry
     top = torch.round(steps * torch.tensor(math.log(LARGEST), dtype=torch.float32) + zero)
     values = (linspace(0, codes - 1, size) + top - codes - zero) * (1 / steps)
@@ -86,12 +87,6 @@ def _logarithms(y: QParams, size: int) -> Tensor:
     """Return the codes of logarithms of shares from 0 to 1; share 0 has the entry of the smallest positive share."""
     shares = linspace(0, 1, size)[1:]
     # the logarithm of 0 would be infinite, so that share 0 repeats the entry after it
-    found = torch.round(torch.log(shares) * _steps(y) + y.zero_point.float())
+    found = torch.round(torch.log(shares) * y.float32_steps + y.zero_point.float())
     found = found.clamp(y.qmin, y.qmax).long()
     return torch.cat([found[:1], found])
-
-
-def _steps(params: QParams) -> Tensor:
-    if params.steps is None:
-        raise ValueError("the parameters must carry steps")
-    return params.steps

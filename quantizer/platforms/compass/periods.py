@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from quantizer.core.platform_settings import NARROW_BITS
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Table
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.rounding import round_tensor
 from quantizer.numerics.tables import linspace, lookup, tabulated
 
@@ -31,13 +32,12 @@ def quantize(request: Request, f: Callable[[Tensor], Tensor]) -> Parameters:
         return tabulated(request, f)
     parameters = default_parameters(request)
     (x,), (y,) = parameters.inputs.values(), parameters.outputs.values()
-    if x.steps is None or y.steps is None:
-        raise ValueError("compass parameters carry steps")
     size = 1 << min(bits, request.scheme.activation.lut_bits)
-    values = f(linspace(0, PERIOD, size)) * y.steps
+    values = f(linspace(0, PERIOD, size)) * y.float32_steps
     entries = round_tensor(values.double(), request.platform.rounding).clamp(y.qmin, y.qmax).long()
     # from a code to an entry: size entries are one period
-    multiplier, shift = float32_multiplier(torch.tensor(size / 2 / math.pi, dtype=torch.float32) / x.steps, bits)
+    ratio = torch.tensor(size / 2 / math.pi, dtype=torch.float32) / x.float32_steps
+    multiplier, shift = float32_multiplier(ratio, bits)
     table = Table(entries, first=0, step=1, unit=float(y.scale), bits=y.dtype.bits)
     return replace(parameters, tables={"period": table}, numbers={"multiplier": int(multiplier), "shift": int(shift)})
 

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from quantizer.core.attributes import whole
 from quantizer.ir.formats.compass_tables import LEAST_FRACTION, logarithms, powers
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.rules import activation_params
 
 HALVES = {"power_of_two": 0, "power_of_two_halves": 1}
@@ -31,13 +32,11 @@ def quantize(request: Request, method: str) -> Parameters:
     """Return parameters with the multiplier from codes to exponents; the output is unsigned and ends at 1."""
     parameters = default_parameters(request)
     x, (low, _) = parameters.inputs["x"], request.ranges["y"]
-    if x.steps is None:
-        raise ValueError("the parameters must carry steps")
     part = request.scheme.activation.model_copy(update={"symmetry": "symmetric"})
     # shares are never above 1, whatever the calibrated range says
     output = activation_params(low, 1.0, part, request.platform.parameters, signed=False)
     positive = request.platform.multiplier.positive_shifts
-    multiplier, shift = float32_multiplier(LOG2_E / x.steps, BITS, positive=positive)
+    multiplier, shift = float32_multiplier(LOG2_E / x.float32_steps, BITS, positive=positive)
     size = request.shapes["x"][whole(request.attrs, "axis")]
     numbers = {
         "multiplier": int(multiplier),

@@ -8,9 +8,11 @@ Sources of the generic arithmetics in `numerics` that its platform selects:
 * `fused_activations`: it fuses them into sums of products and of operands.
 * `resize`: ONNX's modes, and a position of 0 for one element. `rules.activation_params`: `scale = q_range / f_range`.
 
-This room has modules of its own for the rest: `powers_of_two`, its Softmax under quantize_method FAST_EXP; `float24`,
-its Softmax on X3 (float_lut); `logarithm_tables`, its LogSoftmax before X2, in its float32 arithmetic (no recorded run
-contains one).
+Other modules of this room have the rest:
+
+* `powers_of_two`: Softmax under quantize_method FAST_EXP.
+* `float24`: Softmax on X3 (float_lut).
+* `logarithm_tables`: LogSoftmax before X2, in float32 arithmetic. No recorded run contains one.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from quantizer.core.attributes import real, whole
 from quantizer.ir.formats.compass_tables import float_powers
 from quantizer.numerics.fused_activations import bounds_of, slope_of
 from quantizer.numerics.normalize import decided_by_table
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.pinned import pinned
 from quantizer.numerics.qparams import Parameters, Rescale, Table
 from quantizer.numerics.quantize import quantize as to_codes
 from quantizer.numerics.ratio_to_multiplier import float32_multiplier
+from quantizer.numerics.request import Request
 from quantizer.numerics.sums import rescale_alone
 from quantizer.numerics.tables import interpolated_table, linspace
 from quantizer.ops import operator
@@ -71,15 +74,13 @@ def div(request: Request) -> Parameters:
     """
     parameters = default_parameters(request)
     (a, b), y = parameters.inputs.values(), parameters.outputs["y"]
-    if a.steps is None or b.steps is None or y.steps is None:
-        raise ValueError("compass parameters carry steps")
     size = 1 << min(b.bits, request.scheme.activation.lut_bits)
     # UNITS / 0 is infinite and is clamped, then set to 0: a division by 0 gives 0
     entries = (UNITS / linspace(0, (1 << b.bits) - 1, size)).round().clamp(0, UNITS)
     entries[0] = 0
     table = Table(entries.long(), first=0, step=(1 << b.bits) // size, unit=1.0 / UNITS, bits=16)
     # a / b in output steps: (s_a / s_b) / s_y, and the table's unit
-    ratio = (y.steps * b.steps) / (a.steps * UNITS)
+    ratio = (y.float32_steps * b.float32_steps) / (a.float32_steps * UNITS)
     mantissa, shift = float32_multiplier(
         ratio, request.scheme.activation.bits, positive=request.platform.multiplier.positive_shifts
     )
@@ -127,12 +128,10 @@ def log_softmax(request: Request) -> Parameters:
         return logarithm_tables.provided(request)
     parameters = default_parameters(request)
     x, y, bits = parameters.inputs["x"], parameters.outputs["y"], request.scheme.activation.bits
-    if x.steps is None or y.steps is None:
-        raise ValueError("compass parameters carry steps")
     # the table has at most 2**lut_bits entries; wider codes are interpolated
     size, last = 1 << min(bits, request.scheme.activation.lut_bits), (1 << bits) - 1
     # exp(-distance * scale); flipped below, so that the entry of distance 0 comes last
-    values = linspace(0, last, size) * (1 / -x.steps)
+    values = linspace(0, last, size) * (1 / -x.float32_steps)
     with pinned():
         entries = torch.exp(values).flip(0)
     table = Table(entries, first=-last, step=(last + 1) // size, unit=1.0, bits=24)
@@ -206,8 +205,6 @@ def softmax(request: Request) -> Parameters:
         return powers_of_two.quantize(request, method)
     parameters = default_parameters(request)
     x, y = parameters.inputs["x"], parameters.outputs["y"]
-    if x.steps is None or y.steps is None:
-        raise ValueError("compass parameters carry steps")
     bits = request.scheme.activation.bits
     size = 1 << min(bits, request.scheme.activation.lut_bits)
     terms = request.shapes["x"][whole(request.attrs, "axis")]
@@ -215,14 +212,14 @@ def softmax(request: Request) -> Parameters:
     wide = tables.exponential_bits or max(16, 32 - math.ceil(math.log2(terms)))
     last, largest = (1 << bits) - 1, (1 << wide) - 1
     # the distance 0 has the entry *largest*: its logarithm is added to every exponent
-    offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.steps
-    values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.steps) + offset
+    offset = torch.tensor(math.log(largest), dtype=torch.float32) + x.zero_point / x.float32_steps
+    values = (linspace(0, last, size) - last - x.zero_point) * (1 / x.float32_steps) + offset
     with pinned():
         entries = torch.exp(values).round().clamp(0, largest).to(torch.int64)
     # places between two entries
     step = 1 << (bits - int(math.log2(size)))
     table = Table(entries, first=-last, step=step, unit=1.0 / largest, bits=wide)
-    mantissa, shift = float32_multiplier(y.steps, bits, positive=request.platform.multiplier.positive_shifts)
+    mantissa, shift = float32_multiplier(y.float32_steps, bits, positive=request.platform.multiplier.positive_shifts)
     found = replace(parameters, tables={"exp": table}, numbers={"multiplier": int(mantissa), "shift": int(shift)})
     if method != "float24":
         return found

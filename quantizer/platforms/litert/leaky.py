@@ -12,11 +12,12 @@ from torch import Tensor
 
 from quantizer.core.attributes import real
 from quantizer.numerics.overflow import as_x86
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale
 from quantizer.numerics.quantize import centred
 from quantizer.numerics.ratio_to_multiplier import fixed_point, ratio_of_scales
 from quantizer.numerics.requantize import requantize
+from quantizer.numerics.request import Request
 
 PLACES = 8
 """Binary places of XNNPACK's multipliers, which its rule keeps below 2**16."""

@@ -15,8 +15,9 @@ from torch import Tensor
 from quantizer.core.platform_settings import NARROW_BITS
 from quantizer.core.rounding_modes import RoundingMode
 from quantizer.numerics.kernels import limit
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, QParams, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import full_table, lookup
 from quantizer.platforms.litert.gemmlowp import FixedPoint
 

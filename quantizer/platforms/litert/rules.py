@@ -7,8 +7,8 @@ of LiteRT 2.3, and `q31_folded`, which is TensorFlow Lite's MEAN. Multipliers ar
 from __future__ import annotations
 
 from quantizer.core.platform_settings import NARROW_BITS
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.ops import operator
 from quantizer.platforms.litert import float32_tanh, softmax_tables
 from quantizer.platforms.litert.leaky import two_multipliers

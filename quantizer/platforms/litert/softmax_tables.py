@@ -14,10 +14,11 @@ from torch import Tensor
 
 from quantizer.core.errors import GraphError
 from quantizer.numerics.overflow import as_x86
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Rescale, Staged, Table
 from quantizer.numerics.ratio_to_multiplier import fixed_point
 from quantizer.numerics.requantize import round_fixed_point
+from quantizer.numerics.request import Request
 from quantizer.platforms.litert.gemmlowp import FixedPoint, divide_by_power
 
 WORD = FixedPoint(32)

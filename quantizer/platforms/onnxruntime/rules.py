@@ -15,8 +15,9 @@ from torch import Tensor
 
 from quantizer.core.attributes import whole
 from quantizer.numerics.fused import multiply_add
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import tabulated
 from quantizer.ops import operator
 

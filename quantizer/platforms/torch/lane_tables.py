@@ -10,8 +10,9 @@ from torch import Tensor
 from quantizer.core.platforms import Platform
 from quantizer.numerics.float32_stages import dequantized_fused, in_vectors, inverse, rounded_alone
 from quantizer.numerics.fused import multiply_add
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, QParams, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import Function
 
 VECTOR, REST = "vector", "rest"

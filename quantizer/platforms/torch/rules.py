@@ -11,8 +11,9 @@ from typing import cast
 import torch
 
 from quantizer.core.attributes import real, whole
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Table
+from quantizer.numerics.request import Request
 from quantizer.numerics.tables import tabulated
 from quantizer.ops import operator
 from quantizer.platforms.torch import lane_tables

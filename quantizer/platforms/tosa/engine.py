@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 import tosa_serializer as ts
 from torch import Tensor
 
@@ -142,8 +143,6 @@ def _moved(call: Call, codes: Codes, parameters: Parameters) -> Built:
             shape = list(attrs["shape"])
             return graph, graph.op(ts.Op.RESHAPE, [value, graph.sizes(shape)], shape, value.kind)
         case _:
-            import torch
-
             pad, filler = attrs["padding"], torch.tensor(float(attrs["value"]))
             around = list(zip(pad[:rank], pad[rank:], strict=True))
             return graph, _padded(graph, value, around, int(quantize(filler, params, parameters.platform.quantizer)))

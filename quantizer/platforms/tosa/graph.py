@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 import tosa_serializer as ts
 
 from quantizer.core.dtypes import DType
@@ -222,8 +223,6 @@ class TosaGraph:
         name, platform, output = parameters.activation, parameters.platform, parameters.outputs["y"]
         if name == "none":
             return value
-        import torch
-
         ends = torch.tensor([output.qmin, output.qmax])
         # the activation of the smallest and of the largest code are the bounds of the CLAMP
         low, high = activate_codes(ends, output, computed_activation(platform, name), parameters).tolist()

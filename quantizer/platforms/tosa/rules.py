@@ -7,8 +7,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters
+from quantizer.numerics.request import Request
 from quantizer.numerics.rounding import round_scalar
 from quantizer.numerics.sums import rescale_sum
 from quantizer.ops import operator

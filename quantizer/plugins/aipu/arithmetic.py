@@ -128,6 +128,7 @@ def get_linear_quant_params_from_tensor(
     codes = torch.full_like(width, float(qmax - qmin))
     # divided by `codes` itself where the range is empty: scale 1
     scale = codes / torch.where((width < FLOAT32_EPSILON) | width.isnan(), codes, width)
+    # Compass clamps zerop to the signed range of these bits, for unsigned codes too
     limit = (1 << (bits - 1)) - 1
     zerop = torch.zeros_like(scale) if symmetric else ((scale * low.float()).round() - qmin).clamp(-limit, limit)
     return scale, zerop, qmin, qmax, bits2dtype(bits, is_signed)
@@ -182,7 +183,7 @@ def get_scale_approximation_params(
     fp32_scale_value: Any,
     mult_bits: int,
     limit: bool = False,
-    mult_bits_ceil: int = 15,  # noqa: FBT001, FBT002, RUF100
+    mult_bits_ceil: int = 15,
     shift_bits_ceil: int = 31,
     force_shift_positive: bool = False,
 ) -> tuple[Any, Dtype, Any, Dtype]:
@@ -213,7 +214,7 @@ def lookup_lut_powerof2(
     lut_out_bits: int,
     out_is_signed: bool,
     is_float: bool = False,
-    align_mode: str | None = None,  # noqa: FBT001, FBT002, RUF100
+    align_mode: str | None = None,
 ) -> Tensor:
     """Return the entries of a table of 2**n at codes of *lut_in_bits*, the low bits interpolated down; int64.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -166,6 +167,4 @@ def _types(name: str, optypes: Any) -> list[OpTypeValue]:
 
 
 def _file_of(module: str) -> str:
-    import sys
-
     return str(getattr(sys.modules.get(module), "__file__", None) or module)

@@ -249,5 +249,6 @@ def _content(content: Any, dtype: Dtype | None) -> tuple[TorchTensor, Dtype | No
     if array.dtype == bool:
         return torch.from_numpy(array.astype(np.int32)), Dtype.BOOL
     found = nptype2dtype(array.dtype)
+    # by way of int64 and float64, because torch has no arithmetic for some of numpy's types
     wide = array.astype(np.int64) if array.dtype.kind in "iu" else array.astype(np.float64)
     return torch.from_numpy(np.array(wide)).to(working_type(dtype or found)), found

@@ -13,8 +13,9 @@ from quantizer.core.shapes import infer_shapes
 from quantizer.core.spec import Spec
 from quantizer.core.verdict import CHECKS
 from quantizer.ir.graph import Node
-from quantizer.numerics.parameters import Request, default_parameters
+from quantizer.numerics.parameters import default_parameters
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.numerics.split_outputs import concatenate_outputs
 from quantizer.ops import REGISTRY, TARGET_NAMES
 from quantizer.ops.registry import BUILT_IN

@@ -19,8 +19,8 @@ from quantizer.core.platforms import Platform
 from quantizer.core.processor import instructions
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.runtime.engines.builtin import BuiltinEngine
 from quantizer.runtime.engines.catalogue import Chosen
 from quantizer.runtime.engines.frames import Array, Job

@@ -12,8 +12,8 @@ from quantizer.core.case import AttrValue, AxisOrder
 from quantizer.core.platforms import Platform
 from quantizer.core.schemes import Scheme
 from quantizer.core.spec import Spec
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 
 
 @dataclass(frozen=True)

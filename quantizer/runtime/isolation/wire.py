@@ -26,8 +26,8 @@ from quantizer.core.expressions import Expression, parse, parse_axes
 from quantizer.core.model import Model
 from quantizer.core.real_expressions import RealExpression, parse_real
 from quantizer.ir.graph import Tensor as GraphTensor
-from quantizer.numerics.parameters import Request
 from quantizer.numerics.qparams import Parameters, Staged
+from quantizer.numerics.request import Request
 from quantizer.runtime.engines.frames import Array
 from quantizer.runtime.isolation.fields import strange
 from quantizer.tiling.windows import Tile

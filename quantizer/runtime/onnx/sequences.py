@@ -79,7 +79,9 @@ def tensor_scatter(
     places = start.reshape(-1, 1) + torch.arange(count)
     places = places % length if mode == "circular" else places
     if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < length):
-        raise UnsupportedError(f"TensorScatter: writes {count} from {start.tolist()} on into {length} places.")
+        raise UnsupportedError(
+            f"TensorScatter: {count} elements from {start.tolist()} on do not fit an axis of {length}."
+        )
     # an index for each example and place, the same along all other axes
     shape = [cache.shape[0], *(count if i == along else 1 for i in range(1, cache.dim()))]
     return cache.scatter(along, places.reshape(shape).expand_as(update), update)
