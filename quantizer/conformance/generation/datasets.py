@@ -15,7 +15,7 @@ from torch import Tensor
 
 from quantizer.conformance.generation.fillers import FILLERS, each, indices, random, site_of
 from quantizer.conformance.generation.ranges import activation_of
-from quantizer.conformance.generation.ties import near_ties, ties
+from quantizer.conformance.generation.ties import near_ties, ties, ties_of_seeds
 from quantizer.conformance.generation.weight_blocks import uneven_blocks
 from quantizer.conformance.grids import decoded
 from quantizer.conformance.model_cases import GIVEN, check_given, values_of
@@ -98,8 +98,9 @@ def _stack(target: Target, case: Case) -> dict[str, Array]:
     own = [*zip(sizes_of_parts(target.spec, case), stack.parts, strict=False)]
     filled = {name: _parts(target, case, own, name, axis) for name, axis in places.items()}
     rest = [name for name in case.shapes if name not in places]
-    constants = _fill(target, case.but(shapes=own[0][0], data=DataRecipe(case.data.set, case.data.seed)), rest)
-    found = {**constants, **filled}
+    # where the output's range was calibrated on this very data, its constants are known
+    first = _filled(_Recipe(target, case.but(shapes=own[0][0], data=DataRecipe(case.data.set, case.data.seed))))
+    found = {**{name: first[name] for name in rest}, **filled}
     return {name: found[name] for name in case.shapes}
 
 
@@ -115,16 +116,24 @@ def _parts(
     # the last part may be smaller than the others, and is then filled alone
     for kind in dict.fromkeys(kind for _, (kind, _) in own):
         alike = [i for i, (shapes, (other, _)) in enumerate(own) if other == kind and shapes == first]
-        if kind in FILLERS and target.spec.inputs[name].kind != "index":
+        if alike and target.spec.inputs[name].kind != "index":
             seeds = tuple(own[i][1][1] for i in alike)
-            site = site_of(target, case.but(shapes=first, data=DataRecipe(kind, seeds[0] if seeds else 0)), name)
-            for i, values in zip(alike, each(kind, site, seeds), strict=True):
+            filled = _of_seeds(target, case.but(shapes=first, data=DataRecipe(kind, seeds[0])), name, seeds)
+            for i, values in zip(alike, filled, strict=False):
                 made[i] = values
     alone = (
         _fill(target, case.but(shapes=shapes, data=DataRecipe(*data)), [name])[name] if known is None else known
         for (shapes, data), known in zip(own, made, strict=True)
     )
     return np.concatenate([*alone], axis)
+
+
+def _of_seeds(target: Target, case: Case, name: str, seeds: tuple[int, ...]) -> list[Array]:
+    """Return activation *name* of the case's data set for each seed; empty where each needs a case of its own."""
+    if case.data.set in FILLERS:
+        return each(case.data.set, site_of(target, case, name), seeds)
+    tied = ties_of_seeds(target, case, name, seeds) if case.data.set == "ties" else None
+    return [] if tied is None else [*tied]
 
 
 def _fill(target: Target, case: Case, asked: Sequence[str] | None = None) -> dict[str, Array]:

@@ -42,7 +42,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
     cancels all prime factors of 32767. The end code of the gate contains some of them, depending on its zero point. The
     rest must be a factor of its step. Of several zero points, the one with the smallest such factor is chosen.
     """
-    if not _is_searched(target, case):
+    if not is_searched(target, case):
         return {}
     names = list(target.spec.activations)
     exponents = {name: chooser.integer(f"{name}.tied", -3, 3) for name in names}
@@ -69,7 +69,7 @@ def tied_ranges(target: Target, case: Case, chooser: ChoiceSource) -> dict[str, 
 
 def solved_stages(target: Target, case: Case) -> dict[str, Array]:
     """Return operands in which three of four elements give ties at the last rounding; empty without ties."""
-    if "y" not in case.ranges or not _is_searched(target, case) or _factor(_scales(target, case)) != 1:
+    if "y" not in case.ranges or not is_searched(target, case) or _factor(_scales(target, case)) != 1:
         return {}
     codes, values = _sample(target, case)
     places = np.flatnonzero(_ties(target, case, values))
@@ -82,7 +82,7 @@ def solved_stages(target: Target, case: Case) -> dict[str, Array]:
     return {name: each[picked] * float(activation_of(target, case, name).scale) for name, each in codes.items()}
 
 
-def _is_searched(target: Target, case: Case) -> bool:
+def is_searched(target: Target, case: Case) -> bool:
     """Return whether the operator works element by element, with inner stages and a rational last one."""
     stages = [*declared_stages(target.spec, target.platform).values()]
     names = target.spec.activations

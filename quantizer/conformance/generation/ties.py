@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quantizer.conformance.generation.fillers import random, site_of
-from quantizer.conformance.generation.hashing import integers, key
+from quantizer.conformance.generation.hashing import Seeds, integers, key
 from quantizer.conformance.generation.near_block_sums import is_near_block_sum, solved_beside_blocks
 from quantizer.conformance.generation.near_sums import is_near_sum, on_grid, solved_near_bias
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.generation.room_sums import has_own_rule
-from quantizer.conformance.generation.staged_ties import solved_stages
+from quantizer.conformance.generation.staged_ties import is_searched, solved_stages
 from quantizer.conformance.generation.tied_operands import (
     is_quotient,
     is_wide_product,
@@ -30,7 +30,7 @@ from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.formats import FLOAT_LAYOUTS
-from quantizer.core.shapes import channel_axis, variables
+from quantizer.core.shapes import Shape, channel_axis, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import centred, quantize
 from quantizer.numerics.rules import weight_params
@@ -46,6 +46,8 @@ FLOAT16_UNIT = 2.0**-13
 """A quarter of the relative distance of float16 numbers."""
 NEAREST = 16
 """The number of codes next to a tie from which a case chooses."""
+SOLVED = ("softmax", "mean", "product", "euclidean", "normalization", "index", "comparison", "poles")
+"""Error models whose ties are not small codes from a seed alone."""
 FLOAT64_TIE = 2.0**-32
 """Distance from a tie, in codes, below which float64 cannot prove that a value is not a tie."""
 
@@ -110,12 +112,28 @@ def _small_codes(target: Target, case: Case, name: str) -> Array:
         spread = 1
         anywhere = integers(case.data.seed, f"{name}.centre", (1,), params.qmin, params.qmax)
         centre = (centre, params.qmin, params.qmax, int(anywhere[0]))[case.data.seed % 4]
-    codes = integers(case.data.seed, name, case.shapes[name], -spread, spread) + centre
-    values: Array = (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
+    values = _around(params, case.data.seed, name, case.shapes[name], spread, centre)
     if target.spec.error_model.kind == "comparison":
         # [:1], because a tensor may have no elements
         values.reshape(-1)[:1] = _compared(target, case, name)
     return values
+
+
+def _around(params: QParams, seed: Seeds, name: str, shape: Shape, spread: int, centre: int) -> Array:
+    """Return values of codes at most *spread* away from *centre*; with several seeds, one tensor for each."""
+    codes = integers(seed, name, shape, -spread, spread) + centre
+    values: Array = (np.clip(codes, params.qmin, params.qmax) - int(params.zero_point)) * float(params.scale)
+    return values
+
+
+def ties_of_seeds(target: Target, case: Case, name: str, seeds: tuple[int, ...]) -> Array | None:
+    """Return activation *name* of `ties` for each seed, along a first axis; None where more than a seed decides it."""
+    if target.spec.inputs[name].kind == "real" or target.spec.error_model.kind in SOLVED:
+        return None
+    params = activation_of(target, case, name)
+    if listed(params) is not None or is_wide_product(target) or is_searched(target, case):
+        return None
+    return _around(params, seeds, name, case.shapes[name], _spread(target), int(params.zero_point))
 
 
 def _spread(target: Target) -> int:
