@@ -19,7 +19,7 @@ from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.together import mixed_batch
 from quantizer.conformance.trials.trial import TILED, Trial
 from quantizer.core.case import TilePlan
-from quantizer.core.errors import RefusedError
+from quantizer.core.errors import FunctionError, RefusedError
 from quantizer.core.platforms import computed_activation
 from quantizer.core.shapes import channel_axis
 from quantizer.core.spec import NoTiling
@@ -52,7 +52,8 @@ def tiled(trial: Trial) -> Verdict | None:
         return None
     plan = planned(trial, trial.case.tiles)
     is_whole = len(plan) == 1 and math.prod(stop - start for start, stop in plan[0].output) == trial.got.size
-    if is_whole and len(tiles(trial.spec, trial.case.shapes, trial.case.attrs, trial.case.tiles)) > 1:
+    # also where the tile is as large as the output: a function that never cuts must not count as judged
+    if is_whole and REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places) is not None:
         return inconclusive("tiled", "the registered tiling function leaves the output whole: no part of it was run")
     # the judge adds up the parts of a split sum, so the engine must show them
     if any(tile.parts > 1 for tile in plan) and trial.accumulate(trial.call, trial.codes, trial.parameters) is None:
@@ -137,6 +138,8 @@ def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
     entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places)
     function = entry.function if entry else tiles
     found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
+    if not isinstance(found, list) or not found or not all(isinstance(tile, Tile) for tile in found):
+        raise FunctionError("the registered tiling function gave no list of tiles.")
     return found
 
 
