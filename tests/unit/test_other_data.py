@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from quantizer.conformance.failures.message import describe
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.judging.judge import judge
@@ -114,11 +115,16 @@ def plugin(op, forward):
 
 def red(op, cases=24, place="ideal"):
     """Return whether `repeat` fails on one of some cases."""
+    return any(v.failing for _, v in judged(op, cases, place))
+
+
+def judged(op, cases, place="ideal"):
+    """Yield some trials with their verdict of `repeat`."""
     targets = SESSION.all_targets(SESSION.library.spec(op))
     target = next(t for t in targets if t.platform.platform == place)
     seeds = (HashChoices(seed, {"data": "random"}) for seed in range(cases))
     trials = (Trial(target, build_case(target, chooser), SESSION.engine) for chooser in seeds)
-    return any(v.failing for trial in trials for v in judge(trial, ("repeat",)))
+    yield from ((trial, v) for trial in trials for v in judge(trial, ("repeat",)))
 
 
 @pytest.mark.parametrize(("op", "lacks"), LACKS)
@@ -135,6 +141,34 @@ def test_a_function_that_keeps_its_last_result_under_an_incomplete_key_fails(op,
 
     with plugin(op, forward):
         assert red(op, 4 if complete else 24) is not complete
+
+
+@pytest.mark.parametrize(
+    ("op", "lacks", "said"),
+    [
+        ("leaky_relu", "slope", "differs in attribute slope"),
+        ("abs", "shape of x", "differs in the shape of x"),
+        ("minimum", "scale of a", "differs in the range of a"),
+        ("fully_connected", "weight", "differs in the data of weight"),
+    ],
+)
+def test_a_failure_beside_a_case_names_the_difference_and_no_numbers_of_the_case(op, lacks, said):
+    """The worst element is of the other case: the operands at its place in this one are not what it is made of."""
+    own, last = REGISTRY.find(op, "quantized", ("ideal",)).function, {}
+
+    def forward(*, parameters, **named):
+        key = key_without(parameters, named, lacks)
+        if key not in last:
+            last.clear()
+            last[key] = own(parameters=parameters, **named)
+        return last[key].clone()
+
+    with plugin(op, forward):
+        trial, verdict = next((t, v) for t, v in judged(op, 24) if v.failing)
+        text = describe("an item", trial.case, trial, [verdict], rerun="", replay="")
+    assert said in verdict.reason
+    assert "accumulator" not in text
+    assert "    code " not in text
 
 
 STALE = {

@@ -286,7 +286,9 @@ def _in_a_batch(trial: Trial) -> Verdict | None:
         made_of = f"the codes of trial {place} alone, which is one of a batch of {len(several)}"
         verdict = judge_codes("repeat", one, Allowed(*owed(one), made_of=made_of), got=codes.numpy())
         if verdict.failing:
-            return replace(verdict, reason=f"trial {place} of a batch of {len(several)} has other codes than alone")
+            worst = verdict.worst and replace(verdict.worst, elsewhere=one is not trial)
+            reason = f"trial {place} of a batch of {len(several)} has other codes than alone"
+            return replace(verdict, reason=reason, worst=worst)
     return None
 
 

@@ -131,6 +131,20 @@ def _with_other_constants(trial: Trial) -> Iterator[Trial]:
             yield other
 
 
+def difference(trial: Trial, other: Trial) -> str:
+    """Return in words what differs between two cases, without numbers; empty if nothing does."""
+    one, two = trial.case, other.case
+    found = [f"operand {name}" for name in one.shapes if name not in two.shapes]
+    found += [f"the shape of {name}" for name, shape in two.shapes.items() if one.shapes.get(name) != shape]
+    found += [f"attribute {name}" for name, value in two.attrs.items() if one.attrs[name] != value]
+    found += [f"the range of {name}" for name, span in two.ranges.items() if one.ranges.get(name) != span]
+    found += ["the fused activation"] * (one.activation != two.activation)
+    if not found:
+        # codes: the real values of an operand may differ below one step
+        found = [f"the data of {name}" for name, codes in other.codes.items() if not codes.equal(trial.codes[name])]
+    return " and ".join(found)
+
+
 def _step(trial: Trial, name: str) -> float:
     """Return the smallest step of an operand's codes; 0 if it has none."""
     params = trial.parameters.inputs.get(name)
