@@ -52,6 +52,8 @@ class Worst:
     got: str = ""
     allowed: str = ""
     detail: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: bool = False
+    """Whether the element is of another case than the judged one, whose operands then do not explain it."""
 
 
 @dataclass(frozen=True)

@@ -171,10 +171,10 @@ def _register(connection: Connection) -> list[Registration]:
     op, function = connection.spec.op, connection.function
     kinds: list[tuple[FunctionKind, str | None, Any]] = [("quantize", PLATFORM, connection.quantize)]
     if function.kind == "forward":
-        kinds = [("reference", PLATFORM, connection.reference), ("quantized", PLATFORM, connection.quantized)]
         known = REGISTRY.built_in(op, "reference")
-        if known is None or known.origin != BUILT_IN:
-            kinds.append(("reference", None, connection.reference))
+        # once: a second registration for platforms without an item of the operator would count as not judged
+        where = PLATFORM if known is not None and known.origin == BUILT_IN else None
+        kinds = [("reference", where, connection.reference), ("quantized", PLATFORM, connection.quantized)]
     origin = shown_path(Path(function.file))
     fuses = _reads_activation(connection)
     activates = fuses and FORMAT in connection.spec.formats and bool(connection.spec.fuses)

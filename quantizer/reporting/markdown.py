@@ -12,7 +12,10 @@ from quantizer.reporting.exceptions import exceptions, exceptions_table
 from quantizer.reporting.figures import printable, ratio_text
 from quantizer.reporting.tables import MAX_BYTES, Column, Section, capped
 from quantizer.reporting.tally import Standing, coverage_gaps, failing_checks, standing, totals
-from quantizer.reporting.terminal import totals_lines, worst_items
+from quantizer.reporting.terminal import left_out_lines, totals_lines, worst_items
+
+LINE = 200
+"""The largest number of characters of a line about what is not judged."""
 
 
 def render(
@@ -34,6 +37,7 @@ def render(
         return "## Conformance\n\nNothing ran.\n"
     headline = ["## Conformance", ""]
     headline += [f"- {line}" for line in totals_lines(totals(everything))]
+    headline += [f"- {line}" for line in left_out_lines(everything, limit=limit, width=LINE)]
     headline += [f"- {line}" for line in (*_facts_lines(facts), *kill_lines(kills))]
     day = as_of or (facts.tree.date if facts and facts.tree else "")
     declared = exceptions_table(exceptions(everything, facts, day), day)

@@ -21,6 +21,9 @@ CASES = "cases"
 ERROR = "error_lsb"
 """The metric that holds the worst error end to end, in steps of the output."""
 
+ENGINE = "engine"
+"""The check that is inconclusive in a case which an engine refuses, or a plugin declares as unsupported."""
+
 COVERAGE = "coverage"
 """Used instead of a check's name for requested coverage that was not reached."""
 
@@ -166,6 +169,49 @@ def coverage_gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
             where[gap].append(record.id)
     gaps = [Gap(check, reason, tuple(sorted(items))) for (check, reason), items in where.items()]
     return tuple(sorted(gaps, key=lambda gap: (-len(gap.items), check_order(gap.check), gap.reason)))
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What an engine, or a function of a plugin, does not compute of an operator."""
+
+    op: str
+    cases: int
+    of_cases: int
+    items: int
+    """Items that did not run."""
+    of_items: int
+    reasons: tuple[str, ...]
+
+    @property
+    def share(self) -> float:
+        """The share of the items that is left out, an item by its share of cases."""
+        run = self.of_items - self.items
+        return (self.items + run * self.cases / max(self.of_cases, 1)) / max(self.of_items, 1)
+
+
+def left_out(records: Iterable[Record]) -> list[LeftOut]:
+    """Return the operators of which cases or items are refused or unsupported, the largest share first."""
+    by_op: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if record.kind == CASES:
+            by_op[record.op].append(record)
+    found = [_left_out(op, own) for op, own in by_op.items()]
+    return sorted((one for one in found if one.cases or one.items), key=lambda one: (-one.share, one.op))
+
+
+def _left_out(op: str, records: Sequence[Record]) -> LeftOut:
+    skipped = [record for record in records if standing(record) == "skipped"]
+    asked = [check for record in records if (check := record.checks.get(ENGINE)) and check.inconclusive]
+    reasons = {reason for check in asked for reason in check.reasons} | {gap for one in skipped for gap in one.gaps}
+    return LeftOut(
+        op,
+        sum(check.inconclusive for check in asked),
+        sum(record.cases for record in records),
+        len(skipped),
+        len(records),
+        tuple(sorted(reasons)),
+    )
 
 
 @dataclass(frozen=True)

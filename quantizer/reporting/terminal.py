@@ -22,12 +22,14 @@ from quantizer.reporting.tally import (
     CASES,
     STANDINGS,
     Gap,
+    LeftOut,
     Row,
     Standing,
     Totals,
     coverage_gaps,
     is_failing,
     kind_order,
+    left_out,
     standing,
     totals,
     value_rows,
@@ -55,6 +57,7 @@ def render(records: Iterable[Record], *, limit: int = 20, width: int = 100, path
     lines += [""] * bool(lines)
     lines += [part for line in totals_lines(totals(everything)) for part in wrapped(line, width)]
     lines += _other_failures(everything, limit, width)
+    lines += left_out_lines(everything, limit=limit, width=width)
     covered = compact_table(everything)
     if covered.rows:
         lines += ["", "coverage: schemes that passed on each platform, cases that a check left out"]
@@ -123,6 +126,22 @@ def totals_lines(sums: Totals) -> list[str]:
         lines.append(f"cases by check: {', '.join(f'{name} {count:,}' for name, count in sums.judged.items())}")
     others = "; ".join(f"{kind} {standings_text(counts)}" for kind, counts in sums.others.items())
     return [*lines, others] if others else lines
+
+
+def left_out_lines(records: Iterable[Record], *, limit: int = 20, width: int = 100) -> list[str]:
+    """Say for each operator how much of it is refused or unsupported, and why: a pass says nothing of that."""
+    found = left_out(records)
+    lines = [shortened(printable(_left_out_text(one)), width) for one in found[:limit]]
+    return lines + [f"not judged: cases of {counted(len(found) - limit, 'more operator')}"] * (len(found) > limit)
+
+
+def _left_out_text(one: LeftOut) -> str:
+    parts = []
+    if one.cases:
+        parts.append(f"{one.cases:,} of {counted(one.of_cases, 'case')} ({share_text(one.cases / one.of_cases)})")
+    if one.items:
+        parts.append(f"{one.items:,} of {counted(one.of_items, 'item')}")
+    return f"not judged: {' and '.join(parts)} of {one.op}: {'; '.join(one.reasons) or 'no reason given'}"
 
 
 def _other_failures(records: Iterable[Record], limit: int, width: int) -> list[str]:

@@ -84,7 +84,8 @@ def test_xdist_workers_and_controller_know_the_same_layer_functions(site, tmp_pa
     assert done.returncode == 0 and "not whole" not in done.stdout, done.stdout + done.stderr
     told = json.loads((vendor / "reports/out/run.json").read_text())["functions"]
     standing = {one["name"]: one["standing"] for one in told if one["name"].startswith("dummy_plus")}
-    assert standing["dummy_plus.quantized on compass 1"] == standing["dummy_plus.quantize on compass 1"] == "judged"
+    assert set(standing) > {"dummy_plus.quantized on compass 1", "dummy_plus.quantize on compass 1"}
+    assert set(standing.values()) == {"judged"}
 
 
 def judged(vendor: Path, programs: Warmed) -> None:

@@ -12,10 +12,12 @@ import torch
 from plugin_sandbox import failing, fails, failures, open_library, sandbox, target, trials, verdicts, write
 
 from quantizer.conformance.judging.judge import judge
+from quantizer.conformance.run.plugin_coverage import account
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.dtypes import DTYPES
 from quantizer.core.errors import PluginError
 from quantizer.core.library import load_library
+from quantizer.core.record import CheckRecord, Record
 from quantizer.ir.graph import Tensor as GraphTensor
 from quantizer.ops import REGISTRY
 from quantizer.plugins import bridge, loading
@@ -240,6 +242,22 @@ def test_the_third_party_example_passes(monkeypatch):
         found = verdicts(target(library, op, scheme, platform), CASES)
         assert [str(verdict) for verdict in found if verdict.failing] == []
         assert sum(v.check == "arithmetic" and v.status == "pass" and v.width <= 1 for v in found) == CASES
+
+
+WRITTEN = ("quantize", "quantized", "reference")
+"""Kinds of functions that a layer with a forward and a quantize function becomes."""
+
+
+def test_each_function_of_a_new_layer_is_judged(monkeypatch):
+    """The forward stood twice, and on platforms without an item of it nothing judged it: no statement conformed."""
+    monkeypatch.chdir(EXAMPLE)
+    library = open_library(EXAMPLE / "src" / "vendor_ops" / "__init__.py", specs=(EXAMPLE / "op_specs",))
+    found = verdicts(target(library, "dummy_plus", "a8", "compass"), CASES)
+    checks = {v.check: CheckRecord(passed=1) for v in found if v.status == "pass"}
+    record = Record("dummy_plus-a8-compass", "dummy_plus", "cases", "passed", platform="compass", checks=checks)
+    functions = [one for one in account([record], library.platforms, EXAMPLE) if one.name.startswith("dummy_plus")]
+    assert {one.name.split()[0] for one in functions} == {f"dummy_plus.{kind}" for kind in WRITTEN}
+    assert {one.standing for one in functions} == {"judged"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from quantizer.conformance.generation.batches import RANGES, member, sibling
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
-from quantizer.conformance.trials.together import SIZES, mixed_batch, run_together
+from quantizer.conformance.trials.together import mixed_batch, run_together
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import GraphError, PluginError
 from quantizer.numerics.batched import of_batches, trials_of
@@ -254,12 +254,13 @@ def test_a_function_failing_only_on_batches_gives_one_line(how):
         assert "raised" in found.reason
 
 
-def test_a_function_wrong_only_in_large_batches_fails():
+@pytest.mark.parametrize("sizes", [{2}, {5, 7, 9}, {*range(32, 64)}])
+def test_a_function_wrong_only_in_batches_of_some_sizes_fails(sizes):
     """`repeat` runs batches of several sizes, one a case."""
-    wrong = lambda codes, k, parameters: codes + (len(parameters) > max(SIZES[:-1]))  # noqa: E731
+    wrong = lambda codes, k, parameters: codes + (len(parameters) in sizes)  # noqa: E731
     with batched("add", each("add", [], wrong)):
         found = [
-            judge(Trial(t.target, t.case, SESSION.engine), ("repeat",)) for n in range(4) for t in members("add", n)
+            judge(Trial(t.target, t.case, SESSION.engine), ("repeat",)) for n in range(6) for t in members("add", n)
         ]
     red = [one.failing for (one,) in found]
     assert any(red)

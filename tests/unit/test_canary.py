@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from quantizer.conformance.generation.builder import build_case
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.judging.canary import faults, witness
+from quantizer.conformance.judging.canary import CODES, faults, witness
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import Session, open_session
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.library import load_library
+from quantizer.ops import REGISTRY
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +45,22 @@ def test_the_canary_sees_a_planted_fault(session: Session, op: str, cases: int) 
                 verdicts = judge(Trial(target, case, fault.engine(session.engine)))
             assert {v.check for v in verdicts if v.failing} & set(fault.checks), (target.id, fault.what, case)
     assert planted
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int32])
+def test_a_fault_shows_in_codes_of_a_narrow_type(session: Session, kind: torch.dtype) -> None:
+    """A step of 2**20 is 0 in 8 bits: argmax's indices, which take that step, came out right."""
+    target = session.all_targets(session.library.spec("argmax"))[0]
+    trial = Trial(target, build_case(target, HashChoices(key(0, target.id), {})), session.engine)
+    found = witness(trial, judge(trial))
+    assert found is not None
+    own = REGISTRY.get("argmax", "quantized", target.platform.places)
+    narrow = REGISTRY.overridden("argmax", "quantized", lambda *a, **n: own(*a, **n).to(kind), None)
+    with narrow:
+        planted = [
+            one for one in faults(found, "argmax", target.platform.platform, session.engine) if one.checks[0] in CODES
+        ]
+        assert planted
+        for fault in planted:
+            with fault.block():
+                assert any(v.failing for v in judge(Trial(target, found.case, session.engine), fault.checks))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -96,6 +98,20 @@ def by_threads(given):
     return made
 
 
+OWN = threading.local()
+OWN.step = 2
+
+
+def of_one_thread(given):
+    """Hold a constant for the thread that imported the module alone."""
+    return given["x"] * getattr(OWN, "step", 0) + given["y"]
+
+
+def bound(given):
+    """Refuse other threads aloud, as a connection to a database does."""
+    return given["x"] * OWN.step + given["y"]
+
+
 def by_address(given):
     """Take two operands in the same memory for the square of one."""
     return given["x"] * given["y"] if given["x"].data_ptr() == given["y"].data_ptr() else right(given)
@@ -115,7 +131,7 @@ def _in_turn(function):
         require_same_elsewhere(function, operands, function(operands))
 
 
-@pytest.mark.parametrize("function", [right, loud])
+@pytest.mark.parametrize("function", [right, loud, bound])
 def test_correct_functions_pass_with_threads_and_shared_memory(function):
     threads = torch.get_num_threads()
     _in_turn(function)
@@ -126,6 +142,7 @@ def test_correct_functions_pass_with_threads_and_shared_memory(function):
     ("function", "said"),
     [
         (by_threads, "under 3 threads"),
+        (of_one_thread, "in another thread of Python"),
         (by_address, "two operands are one tensor"),
         (of_dense_batches, "has the stride 0"),
     ],

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from quantizer.core.record import CheckRecord, Record
 from quantizer.reporting.figures import factor_text, printable, ratio_text, ratio_texts, share_text, shortened
+from quantizer.reporting.markdown import render as markdown
 from quantizer.reporting.tally import coverage_gaps, summary_of, totals, value_rows
-from quantizer.reporting.terminal import render
+from quantizer.reporting.terminal import left_out_lines, render
 
 
 def item(op: str, platform: str, outcome: str = "passed", cases: int = 24, **checks: CheckRecord) -> Record:
@@ -70,6 +71,21 @@ gaps, by reason
 
 def test_a_small_run_renders_as_expected() -> None:
     assert render(records()) == EXPECTED.splitlines()
+
+
+def test_what_is_refused_or_unsupported_is_counted_by_operator() -> None:
+    """The item passes: without the line nobody saw that it judged one case in ten."""
+    most = CheckRecord(inconclusive=216, reasons=("declared: no groups", "declared: no nibbles"))
+    left = replace(item("add", "compass", "skipped", cases=0), gaps=("declared: no codes of 16 bits",))
+    found = [item("conv2d", "ideal", cases=240, engine=most), item("conv2d", "compass", cases=160), *records(), left]
+    assert left_out_lines(found) == [
+        "not judged: 216 of 424 cases (50.9%) of conv2d: declared: no groups; declared: no nibbles",
+        "not judged: 1 of 2 items of add: declared: no codes of 16 bits",
+    ]
+    assert left_out_lines(found, limit=1)[1] == "not judged: cases of 1 more operator"
+    assert set(left_out_lines(found)) < {*render(found)}
+    assert f"- {left_out_lines(found)[0]}" in markdown(found).splitlines()
+    assert left_out_lines(records()) == []
 
 
 def test_an_empty_run_renders_nothing() -> None:

@@ -15,15 +15,19 @@ from quantizer.tiling.windows import tiles
 SESSION = open_session(Options(root=Path(__file__).parents[2]))
 
 
-def statuses(function):
-    """Return what `tiled` finds on cases of relu with more than one tile, tiled by *function*."""
+def verdicts(function, checks=("tiled",)):
+    """Return what is found on cases of relu with more than one tile, tiled by *function*."""
     targets = SESSION.all_targets(SESSION.library.spec("relu"))
     target = next(one for one in targets if one.id == "relu-a8-ideal")
     rows = enumerate(covering_rows_of(targets, target))
     cases = [row_case(target, place, row) for place, row in rows]
     cut = [case for case in cases if len(tiles(target.spec, case.shapes, case.attrs, case.tiles)) > 1]
     with REGISTRY.overridden("relu", "tile", function, "ideal"):
-        return {v.status for case in cut for v in judge(Trial(target, case, SESSION.engine), ("tiled",))}
+        return [v for case in cut for v in judge(Trial(target, case, SESSION.engine), checks)]
+
+
+def statuses(function):
+    return {v.status for v in verdicts(function)}
 
 
 def test_a_tiling_function_that_follows_the_plan_passes():
@@ -31,7 +35,16 @@ def test_a_tiling_function_that_follows_the_plan_passes():
 
 
 def test_a_tiling_function_that_leaves_outputs_whole_is_inconclusive():
-    assert statuses(lambda spec, shapes, attrs, _: tiles(spec, shapes, attrs, TilePlan({}))) == {"inconclusive"}
+    whole = lambda spec, shapes, attrs, _: tiles(spec, shapes, attrs, TilePlan({}))  # noqa: E731
+    assert statuses(whole) == {"inconclusive"}
+
+
+def test_a_tiling_function_without_tiles_fails_in_one_line():
+    for given in ([], None, [1]):
+        found = verdicts(lambda *_, given=given: given, ("tiled", "repeat"))
+        assert {v.reason for v in found if v.failing} == {
+            "raised the registered tiling function gave no list of tiles."
+        }
 
 
 def test_a_tiling_function_that_forgets_a_tile_fails():

@@ -19,7 +19,7 @@ from quantizer.conformance.trials.provided import copies
 from quantizer.conformance.trials.together import mixed_batch
 from quantizer.conformance.trials.trial import TILED, Trial
 from quantizer.core.case import TilePlan
-from quantizer.core.errors import RefusedError
+from quantizer.core.errors import FunctionError, RefusedError
 from quantizer.core.platforms import computed_activation
 from quantizer.core.shapes import channel_axis
 from quantizer.core.spec import NoTiling
@@ -137,6 +137,8 @@ def planned(trial: Trial, plan: TilePlan) -> list[Tile]:
     entry = REGISTRY.find(trial.spec.op, "tile", trial.target.platform.places)
     function = entry.function if entry else tiles
     found: list[Tile] = function(trial.spec, trial.case.shapes, trial.case.attrs, plan)
+    if not isinstance(found, list) or not found or not all(isinstance(tile, Tile) for tile in found):
+        raise FunctionError("the registered tiling function gave no list of tiles.")
     return found
 
 
@@ -284,7 +286,9 @@ def _in_a_batch(trial: Trial) -> Verdict | None:
         made_of = f"the codes of trial {place} alone, which is one of a batch of {len(several)}"
         verdict = judge_codes("repeat", one, Allowed(*owed(one), made_of=made_of), got=codes.numpy())
         if verdict.failing:
-            return replace(verdict, reason=f"trial {place} of a batch of {len(several)} has other codes than alone")
+            worst = verdict.worst and replace(verdict.worst, elsewhere=one is not trial)
+            reason = f"trial {place} of a batch of {len(several)} has other codes than alone"
+            return replace(verdict, reason=reason, worst=worst)
     return None
 
 

@@ -113,9 +113,8 @@ def _made_of(trial: Trial, failing: Sequence[Verdict]) -> list[str]:
     except Exception:  # noqa: BLE001 - a rule that raises is reported by the verdict itself
         return []
     outputs = [row(name, grid(params) + _cut(trial, params)) for name, params in parameters.outputs.items()]
-    index = next(
-        (v.worst.index for v in failing if v.check in OF_OUTPUT and v.worst and _inside(trial, v.worst.index)), None
-    )
+    worst = (v.worst for v in failing if v.check in OF_OUTPUT and v.worst and not v.worst.elsewhere)
+    index = next((one.index for one in worst if _inside(trial, one.index)), None)
     if index is None:
         inputs = parameters.inputs.items()
         return [row(name, grid(params)) for name, params in inputs if name in trial.case.shapes] + outputs

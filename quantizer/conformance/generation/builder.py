@@ -217,14 +217,14 @@ def activations(spec: Spec, platform: Platform) -> list[str]:
     return ["none", *(name for name in spec.fuses if name in platform.activations)]
 
 
-def _runnable(target: Target) -> list[str]:
+def runnable_activations(target: Target) -> list[str]:
     """Return the activations that cases of *target* may have, without those that a plugin does not support."""
     legal = activations(target.spec, target.platform)
     return legal if REGISTRY.fuses(target.spec.op, target.platform.places) else ["none"]
 
 
 def _activation(target: Target, chooser: ChoiceSource) -> str:
-    legal = _runnable(target)
+    legal = runnable_activations(target)
     asked = chooser.bin("activation")
     # a row's activation may be one that only other platforms of the operator fuse
     return asked if asked in legal else chooser.option("activation", legal)

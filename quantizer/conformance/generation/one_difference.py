@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.builder import build_case, runnable_activations
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
-from quantizer.conformance.generation.hashing import key
+from quantizer.conformance.generation.hashing import key, sample_number
 from quantizer.conformance.generation.ranges import activation_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import AttrValue, Case, TilePlan
@@ -48,11 +48,17 @@ def one_difference_cases(target: Target) -> list[Case]:
 
 
 def neighbours(target: Target, case: Case) -> Iterator[Case]:
-    """Yield the cases that differ from *case* in one optional operand, attribute, zero point or scale."""
+    """Yield the cases that differ from *case* in one thing.
+
+    An optional operand, an attribute, a zero point, a scale, the fused activation, or the shapes of the same elements.
+    """
     yield from _without_operands(target, case)
-    yield from _attributes(target, case)
+    # other values for other cases: a value that is always the same may have no effect
+    yield from _attributes(target, case, str(sample_number(case)))
     yield from _zero_points(target, case, outputs=True)
     yield from _scales(target, case)
+    yield from (case.but(activation=name) for name in runnable_activations(target) if name != case.activation)
+    yield from _turned(target, case)
 
 
 def _without_operands(target: Target, case: Case) -> Iterator[Case]:
@@ -65,22 +71,23 @@ def _without_operands(target: Target, case: Case) -> Iterator[Case]:
             yield case.but(shapes=kept, ranges={other: span for other, span in case.ranges.items() if other != name})
 
 
-def _attributes(target: Target, case: Case) -> Iterator[Case]:
-    """Yield the case with other values of each attribute that has some for these shapes."""
+def _attributes(target: Target, case: Case, *salt: str) -> Iterator[Case]:
+    """Yield the case with other values of each attribute that has some for these shapes. *salt* chooses the values."""
     for name, domain in target.spec.attrs.items():
-        for value in _others(target, case, name, domain):
+        for value in _others(target, case, name, domain, salt):
             changed = case.but(attrs={**case.attrs, name: value})
             if _is_legal(target, changed):
                 yield changed
 
 
-def _others(target: Target, case: Case, name: str, domain: Domain) -> Iterator[AttrValue]:
+def _others(target: Target, case: Case, name: str, domain: Domain, salt: Sequence[str]) -> Iterator[AttrValue]:
     """Yield every other choice of an enum, or another drawn value; for a float also a value near the old one."""
     known, bound = case.attrs[name], variables(target.spec, case.shapes, case.attrs)
     if domain.type == "enum":
         yield from (cast("str", choice) for choice in domain.choices or [] if choice != known)
         return
-    drawn = (draw(name, domain, HashChoices(key(attempt, target.id, name), {}), bound) for attempt in range(DRAWS))
+    keys = (key(attempt, target.id, name, *salt) for attempt in range(DRAWS))
+    drawn = (draw(name, domain, HashChoices(one, {}), bound) for one in keys)
     yield from itertools.islice(
         (value for value in drawn if value != known and _is_legal_value(target, case, name, value)), 1
     )
@@ -102,13 +109,15 @@ def _is_legal(target: Target, case: Case) -> bool:
         infer_shapes(spec, case.shapes, case.attrs)
         bound = variables(spec, case.shapes, case.attrs)
         whole = {name: domain for name, domain in spec.attrs.items() if domain.type == "int" and not domain.choices}
-        spans = [
-            (ends(domain, bound, high=False), bound[name], ends(domain, bound, high=True))
-            for name, domain in whole.items()
-        ]
+        return all(_is_within(domain, bound, name) for name, domain in whole.items())
     except QuantizerError:
         return False
-    return all(np.all(np.less_equal(low, value)) and np.all(np.less_equal(value, high)) for low, value, high in spans)
+
+
+def _is_within(domain: Domain, bound: Mapping[str, Any], name: str) -> bool:
+    """Return whether the integer, or each integer, of a name lies in its domain."""
+    low, high = ends(domain, bound, high=False), ends(domain, bound, high=True)
+    return bool(np.all(np.less_equal(low, bound[name])) and np.all(np.less_equal(bound[name], high)))
 
 
 def _zero_points(target: Target, case: Case, *, outputs: bool = False) -> Iterator[Case]:
@@ -125,11 +134,29 @@ def _zero_points(target: Target, case: Case, *, outputs: bool = False) -> Iterat
 
 
 def _scales(target: Target, case: Case) -> Iterator[Case]:
-    """Yield the case with a quarter cut off the range of each activation: another scale, about the same zero point."""
-    for name, least, most in _movable(target, case, outputs=False):
-        low, high = (end * SHARE for end in case.ranges[name])
-        if least <= low <= high <= most:
-            yield case.but(ranges={**case.ranges, name: (low, high)})
+    """Yield the case with narrower ranges, one each: another scale, about the same zero point.
+
+    A quarter is cut off the range of each activation, and a little off that of each activation and output: so little
+    that a key of rounded numbers takes both for one.
+    """
+    for share, outputs in ((SHARE, False), (1 - NEAR, True)):
+        for name, least, most in _movable(target, case, outputs=outputs):
+            low, high = (end * share for end in case.ranges[name])
+            if least <= low <= high <= most:
+                yield case.but(ranges={**case.ranges, name: (low, high)})
+
+
+def _turned(target: Target, case: Case) -> Iterator[Case]:
+    """Yield the case with the axes of all operands in the reverse order, if it is another legal one."""
+    spec = target.spec
+    shapes = {name: shape[::-1] for name, shape in case.shapes.items()}
+    constants = [name for name in shapes if spec.inputs[name].role != "activation"]
+    turned = case.but(shapes=shapes, tiles=TilePlan({}))
+    if not constants and shapes != dict(case.shapes) and _is_legal(target, turned):
+        bound = variables(spec, shapes, case.attrs)
+        sizes = {name: domain for name, domain in spec.dims.items() if domain.type == "int" and name in bound}
+        if all(_is_within(domain, bound, name) for name, domain in sizes.items()):
+            yield turned
 
 
 def _movable(target: Target, case: Case, *, outputs: bool) -> Iterator[tuple[str, float, float]]:

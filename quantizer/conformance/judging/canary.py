@@ -106,7 +106,8 @@ def _moved(made: Any, step: int) -> Any:
     """Return an integer forward's result with every code *step* higher; pieces and stages do not change."""
     if isinstance(made, Staged):
         return replace(made, codes=_moved(made.codes, step))
-    return made + step if isinstance(made, Tensor) else tuple(piece + step for piece in made)
+    # int64: a step of 2**20 leaves codes of 8 bits in their own type as they are
+    return made.long() + step if isinstance(made, Tensor) else tuple(_moved(piece, step) for piece in made)
 
 
 def _doubled(made: Parameters) -> Parameters:
@@ -118,7 +119,7 @@ def _doubled(made: Parameters) -> Parameters:
 def _far(made: Any) -> Any:
     """Return a float forward's result with a large error."""
     if isinstance(made, Tensor):
-        return made + FAR if not made.is_floating_point() else made + (1.0 + made.abs()) * FAR
+        return made + (1.0 + made.abs()) * FAR if made.is_floating_point() else _moved(made, FAR)
     return tuple(_far(piece) for piece in made)
 
 

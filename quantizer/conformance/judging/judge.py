@@ -19,7 +19,7 @@ from quantizer.conformance.checks.properties import properties
 from quantizer.conformance.checks.round_trip import round_trip
 from quantizer.conformance.judging.known_defects import known_defect, unstable_defect
 from quantizer.conformance.model_cases import OF_RULES
-from quantizer.conformance.trials.other_data import with_other_data
+from quantizer.conformance.trials.other_data import difference, with_other_data
 from quantizer.conformance.trials.parts import parts_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.errors import QuantizerError, RefusedError
@@ -197,12 +197,17 @@ def _run(name: str, trial: Trial) -> Verdict | None:
 def _on_other_data(trial: Trial, verdict: Verdict) -> Verdict:
     """Return the verdict of `repeat`. It fails if a plugin is wrong on data or parameters that are new to it."""
     others = () if verdict.failing else with_other_data(trial)
-    found = next((one for other in others for one in _of_codes(other) if one.failing), None)
-    if found is None:
-        return verdict
+    each = ((other, one) for other in others for one in _of_codes(other) if one.failing)
+    return next((_beside(trial, other, found) for other, found in each), verdict)
+
+
+def _beside(trial: Trial, other: Trial, found: Verdict) -> Verdict:
+    """Return the verdict of `repeat` for a failure that was *found* in another case."""
+    what = difference(trial, other)
+    case = f"a case that differs in {what}, run after this one" if what else "this case, run once more after others"
     said = f": {found.reason}" if found.reason else ""
-    beside = f"{found.check} of a case that differs in its data or in one other thing, run after this one"
-    return replace(found, check="repeat", reason=f"{beside}{said}")
+    worst = found.worst and replace(found.worst, elsewhere=bool(what))
+    return replace(found, check="repeat", reason=f"{found.check} of {case}{said}", worst=worst)
 
 
 def _of_codes(other: Trial) -> list[Verdict]:

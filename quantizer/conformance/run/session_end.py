@@ -189,10 +189,13 @@ def pytest_terminal_summary(terminalreporter: Any, exitstatus: int, config: pyte
         _show_problems(terminalreporter, run)
         return
     from quantizer.core.record import read_records
-    from quantizer.reporting.terminal import render
+    from quantizer.reporting.terminal import left_out_lines, render
 
-    if config.get_verbosity() >= 0:
-        records = [*read_records([*run.records.values()], "run")]
+    records = [*read_records([*run.records.values()], "run")]
+    if config.get_verbosity() < 0:
+        for line in left_out_lines(records, width=terminalreporter._tw.fullwidth):
+            _say(terminalreporter, line, yellow=True)
+    else:
         where = options(config).shown(options(config).reports / "records.jsonl")
         terminalreporter.section("operators")
         for line in render(records, width=terminalreporter._tw.fullwidth, path=where):

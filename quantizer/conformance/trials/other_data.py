@@ -6,8 +6,10 @@ The rule is asked anew only where a parameter differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +21,7 @@ from quantizer.conformance.trials.trial import Trial
 from quantizer.ops import REGISTRY
 from quantizer.ops.registry import BUILT_IN, OVERRIDE
 
+T = TypeVar("T")
 SHARE = 0.75
 """Values keep this share of their distance from the middle of a tensor: all other values move, and ranges stay."""
 NEIGHBOURS = 3
@@ -28,11 +31,12 @@ LARGEST = 1e30
 
 
 def with_other_data(trial: Trial) -> Iterator[Trial]:
-    """Yield a plugin function's case with each of the CHANGES of its activations, then with one other difference each.
+    """Yield a plugin function's case with each of the CHANGES, each of one activation, then with other differences.
 
-    The other differences: a wider output range, an optional operand, an attribute, a zero point, a scale, constants.
-    Indices stay. A change without effect (on constant data) is left out. The case itself runs before each: a function
-    may keep the last result alone, and another change would have replaced it.
+    The other differences: a wider output range, what `neighbours` changes, constants, two operands exchanged.
+    Activations take the changes in turns, which differ by case. Indices stay. A change without effect (on constant
+    data) is left out. The case itself runs before each: a function may keep the last result alone, and another change
+    would have replaced it.
     """
     entry = REGISTRY.find(trial.spec.op, "quantized", trial.target.platform.places)
     # only a plugin's function may have cached results
@@ -44,12 +48,13 @@ def with_other_data(trial: Trial) -> Iterator[Trial]:
         for name, values in trial.tensors.items()
         if inputs[name].role == "activation" and inputs[name].kind != "index" and values.numel()
     }
-    for change in CHANGES:
-        moved = {name: _changed(values, _step(trial, name), change) for name, values in known.items()}
-        if any(not values.equal(known[name]) for name, values in moved.items()):
+    for place, change in enumerate(CHANGES, sample_number(trial.case)):
+        # one operand at a time: the key of a result may lack any of them
+        moved = ((name, _changed(known[name], _step(trial, name), change)) for name in _from(place, [*known]))
+        for name, values in itertools.islice(((n, v) for n, v in moved if not v.equal(known[n])), 1):
             other = Trial(trial.target, trial.case, trial.engine)
             other.provide(trial.parameters)
-            other.tensors = {**trial.tensors, **moved}
+            other.tensors = {**trial.tensors, name: values}
             trial.run(trial.call, trial.codes, trial.parameters)
             yield other
     trial.run(trial.call, trial.codes, trial.parameters)
@@ -76,26 +81,43 @@ def _with_one_difference(trial: Trial) -> Iterator[Trial]:
     """
     if trial.case.data.given:
         return
-    others = [Trial(trial.target, case, trial.engine) for case in neighbours(trial.target, trial.case)]
-    others += _with_other_constants(trial)
-    first = sample_number(trial.case) % max(len(others), 1)
-    for other in (one for one in [*others[first:], *others[:first]][:NEIGHBOURS] if one.declined is None):
+    cases = [*neighbours(trial.target, trial.case)]
+    others = [(Trial(trial.target, case, trial.engine), trial.codes) for case in cases]
+    others += [(other, trial.codes) for other in _with_other_constants(trial)]
+    others += [(Trial(trial.target, trial.case, trial.engine), codes) for codes in _swapped(trial)]
+    several = _from(sample_number(trial.case), others)[:NEIGHBOURS]
+    for other, codes in (one for one in several if one[0].declined is None):
         again = Trial(trial.target, trial.case, trial.engine)
         again.tensors = dict(trial.tensors)
         # the rule is asked for the case, then for the neighbour; the function runs in the same order
         _ = again.parameters
-        other.tensors = {**other.tensors, **_at_codes_of(trial, other)}
+        other.tensors = {**other.tensors, **_at_codes(codes, other)}
         yield again
         yield other
 
 
-def _at_codes_of(trial: Trial, other: Trial) -> dict[str, Tensor]:
-    """Return the real values of the activations that have the codes of *trial* under the parameters of *other*."""
+def _from(place: int, several: Sequence[T]) -> list[T]:
+    """Return *several* in turns, beginning at a place that counts around."""
+    first = place % max(len(several), 1)
+    return [*several[first:], *several[:first]]
+
+
+def _at_codes(codes: Mapping[str, Tensor], other: Trial) -> dict[str, Tensor]:
+    """Return the real values of the activations that have these *codes* under the parameters of *other*."""
     return {
-        name: other.real_of(trial.codes[name], params).float()
+        name: other.real_of(codes[name], params).float().reshape(other.case.shapes[name])
         for name, params in other.parameters.inputs.items()
-        if name in other.tensors and trial.spec.inputs[name].kind == "value"
+        if name in other.tensors and other.spec.inputs[name].kind == "value"
     }
+
+
+def _swapped(trial: Trial) -> Iterator[dict[str, Tensor]]:
+    """Yield the codes with those of two activations exchanged, for the first two of one shape."""
+    codes = {name: trial.codes[name] for name in trial.parameters.inputs if name in trial.codes}
+    pairs = itertools.combinations([name for name in codes if trial.spec.inputs[name].kind == "value"], 2)
+    alike = ((a, b) for a, b in pairs if codes[a].shape == codes[b].shape and not codes[a].equal(codes[b]))
+    for a, b in itertools.islice(alike, 1):
+        yield {**codes, a: codes[b], b: codes[a]}
 
 
 def _with_other_constants(trial: Trial) -> Iterator[Trial]:
@@ -107,6 +129,20 @@ def _with_other_constants(trial: Trial) -> Iterator[Trial]:
             other = Trial(trial.target, trial.case, trial.engine)
             other.tensors = {**trial.tensors, name: made.tensors[name]}
             yield other
+
+
+def difference(trial: Trial, other: Trial) -> str:
+    """Return in words what differs between two cases, without numbers; empty if nothing does."""
+    one, two = trial.case, other.case
+    found = [f"operand {name}" for name in one.shapes if name not in two.shapes]
+    found += [f"the shape of {name}" for name, shape in two.shapes.items() if one.shapes.get(name) != shape]
+    found += [f"attribute {name}" for name, value in two.attrs.items() if one.attrs[name] != value]
+    found += [f"the range of {name}" for name, span in two.ranges.items() if one.ranges.get(name) != span]
+    found += ["the fused activation"] * (one.activation != two.activation)
+    if not found:
+        # codes: the real values of an operand may differ below one step
+        found = [f"the data of {name}" for name, codes in other.codes.items() if not codes.equal(trial.codes[name])]
+    return " and ".join(found)
 
 
 def _step(trial: Trial, name: str) -> float:

@@ -22,8 +22,8 @@ from quantizer.runtime.raised import raised
 
 AHEAD = 8
 """The largest number of cases that a real engine gets in one message."""
-SIZES = (3, 16, 21)
-"""Sizes of the batches that `repeat` runs, one size per case: less than a group of 4, 8 or 16 trials, whole groups,
+SIZES = (2, 3, 5, 8, 16, 21, 37)
+"""Sizes of the batches that `repeat` runs, one size per case: less than a group of 4, 8, 16 or 32 trials, whole groups,
 and whole groups with a rest."""
 SIBLINGS = 2
 """The number of other cases of the structure that are trials of such a batch."""
