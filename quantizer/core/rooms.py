@@ -261,6 +261,15 @@ def forms() -> Mapping[str, str]:
     return found
 
 
+def speaks_for_itself(engine: Engine) -> bool:
+    """Return whether a worker's greeting says which operators it has, and whether it runs float models.
+
+    A form of the room that declares the engine says both, because no other system has it.
+    """
+    own = [room for room in rooms() if engine in room.engines and engine.form in room.forms]
+    return not own
+
+
 @functools.cache
 def layer_formats() -> Mapping[str, str]:
     """Return the module of each file format, by its name in specs; PluginError if two formats have the same name."""

@@ -1,5 +1,11 @@
 """A plugin that replaces a built-in function: the vendor's run reports it, and judges it on request."""
 
+import os
+import subprocess
+import sys
+
+import pytest
+
 from quantizer.conformance.run import shipped
 
 PLUGIN = '''\
@@ -80,11 +86,34 @@ def test_a_name_that_is_not_a_shipped_operator_is_refused(vendor):
     result.stderr.fnmatch_lines(["ERROR: --op-shipped=relo: no such operator. Did you mean 'relu'?*"])
 
 
-def test_the_spec_of_an_installed_operator_is_suggested(tmp_path, monkeypatch):
+def test_the_spec_of_an_installed_operator_is_suggested(tmp_path):
     (tmp_path / "orca_gate.yaml").touch()
-    monkeypatch.setattr("quantizer.runtime.isolation.plugins.installed_specs", lambda: [tmp_path])
-    assert shipped._of_package("orca_gate").startswith("an installed package has it, it is not shipped. Write pytest ")
-    assert shipped._of_package("relo") == ""
+    said = shipped._of_package("orca_gate", [tmp_path])
+    assert said.startswith("an installed package has it, it is not shipped. Write pytest ")
+    assert shipped._of_package("relo", [tmp_path]) == ""
+
+
+@pytest.mark.nightly
+def test_a_misspelt_operator_is_named_beside_an_installed_package(vendor):
+    """The run has loaded the package's plugin: a hint that looks for its specs must not load it again."""
+    vendor.write()
+    (metadata := vendor.root / "vendor_ops-1.0.dist-info").mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor-ops\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[quantizer.operators]\ndouble = double\n")
+    path = os.pathsep.join(map(str, (vendor.root, vendor.root / "my_plugins", *sys.path)))
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--op-shipped=relo"]
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(words, cwd=vendor.root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 4, done.stdout
+    assert "--op-shipped=relo: no such operator. Did you mean 'relu'?" in done.stderr
+
+
+def test_an_ini_file_may_have_several_names_in_a_line(vendor):
+    replace_relu(vendor)
+    vendor.pytester.makeini("[pytest]\nop_plugins = my_plugins\nop_shipped = relu conv2d\nop_platform = ideal ort\n")
+    result = vendor.pytest("--collect-only", "-q", "-p", "no:xdist", "--op-scheme=a8")
+    found = [line.rpartition("::")[2] for line in result.outlines if "/relu.yaml::" in line or "/conv2d.yaml::" in line]
+    assert found == ["relu-a8-ideal", "conv2d-reject"]
 
 
 def test_shipped_specs_and_goldens_run_in_their_own_folder(pytester):

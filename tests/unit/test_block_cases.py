@@ -11,6 +11,7 @@ from torch import Tensor
 
 from quantizer.conformance.faults.cases import explicit_cases
 from quantizer.conformance.generation.builder import covering_rows_of, factors
+from quantizer.conformance.generation.deep import cancelling_and_wide, leaves
 from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
@@ -18,6 +19,7 @@ from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target
 from quantizer.conformance.trials.trial import Trial
 from quantizer.core.case import Case
+from quantizer.core.platforms import Accumulator
 
 SESSION = open_session(Options(root=Path.cwd()))
 BLOCKS = [
@@ -50,6 +52,17 @@ def test_products_of_scales_in_float32_change_a_code(op: str, scheme: str) -> No
     cases = near_ties(target)
     assert cases and not any(v.failing for case in cases for v in judge(trial_of(target, case), ("arithmetic",)))
     assert any(not torch.equal(in_float32(trial := trial_of(target, case)), trial.outcome.codes) for case in cases)
+
+
+@pytest.mark.parametrize(("op", "scheme"), [(op, scheme) for op, scheme, _ in BLOCKS])
+def test_sums_of_blocks_that_saturate_are_judged(op: str, scheme: str) -> None:
+    """A case that shows the end of one accumulator cannot be made where each block has a sum of its own."""
+    plain = target_of(op, scheme)
+    narrow = Accumulator(bits=18, overflow="saturate")
+    target = Target(plain.spec, plain.scheme, plain.platform.model_copy(update={"accumulator": narrow}))
+    cases = cancelling_and_wide(target)
+    verdicts = [v for case in cases for v in judge(trial_of(target, case), ("parameters", "arithmetic"))]
+    assert leaves(target) and {v.status for v in verdicts} == {"pass"}
 
 
 def trial_of(target: Target, case: Case) -> Trial:

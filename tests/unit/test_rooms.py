@@ -30,13 +30,15 @@ from quantizer.core.rooms import GROUP, Room, graph_platform, layer_formats, ora
 from quantizer.ir.formats.layer_files import systems
 from quantizer.ops import REGISTRY, _load_room, load_built_ins
 from quantizer.runtime.engines.builtin import BuiltinEngine
+from quantizer.runtime.engines.catalogue import chosen
+from quantizer.runtime.engines.external import ExternalEngine
 from quantizer.runtime.engines.skeletons import skeleton
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTOR = """
 from pathlib import Path
 
-from quantizer.core.rooms import Flow, Oracle, Room
+from quantizer.core.rooms import Engine, Flow, Oracle, Room
 
 ROOM = Room(Path(__file__).parent, platforms=({platforms},), functions=({functions}), oracles=({oracles}){more})
 """
@@ -123,6 +125,17 @@ def test_a_room_without_the_file_of_a_platform_is_refused(installed):
     installed("chip", platforms='"chip", "chop"')
     with pytest.raises(PluginError, match=r"^room chip .*chop\.yaml: no such file"):
         rooms()
+
+
+def test_an_engine_of_a_shared_form_says_in_its_greeting_what_it_runs(installed):
+    worker = str(Path(__file__).parent / "workers" / "loyal.py")
+    engine = f'Engine("chip_sim", "npz", {worker!r}, ("numpy",), {{"chip": "cpu"}}, extra="")'
+    installed("chip", more=f", engines=({engine},)")
+    found = ExternalEngine(chosen("chip_sim", ""))
+    assert "arithmetic" in found.checks and "float" not in found.checks
+    known = load_library()
+    chip = known.platform("ideal").model_copy(update={"platform": "chip"})
+    assert found.supports(known.spec("conv2d"), known.scheme("w8a8"), chip) == "engine chip_sim has no conv2d"
 
 
 def test_a_room_registers_for_its_own_platforms_only(installed):

@@ -54,6 +54,8 @@ WITHOUT = {"op_plugin_python": "that of pytest", "op_isa": "avx2, and host on a 
 """What an option means if it is left out."""
 
 
+PATHS = ("op_specs", "op_plugins")
+"""Lists whose entries may hold spaces: one in a line of an ini file."""
 SEVERAL = ("op_engine", "op_engine_command")
 """Options that may name several engines: each then has its own session (run.several_engines)."""
 GARBAGE = 20_000
@@ -82,7 +84,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("quantizer", "conformance of quantized operators")
     for name, text in LISTS.items():
         group.addoption(flag(name), action="append", metavar=_meta(name), help=f"{text} (repeatable)")
-        parser.addini(name, text, type="linelist", default=[])
+        if name in PATHS:
+            parser.addini(name, text, type="linelist", default=[])
+        else:  # a name has no space, so that names may share a line, as in pytest's own keys
+            parser.addini(name, text, type="args", default=[])
     for name, (default, text) in SINGLES.items():
         group.addoption(
             flag(name),

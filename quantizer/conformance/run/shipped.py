@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quantizer.conformance.run.command_line import options
+from quantizer.conformance.run.stash_keys import EXTRA
 from quantizer.core.files import is_file
 from quantizer.core.wording import shown_path
 
@@ -66,10 +67,11 @@ class ShippedSpecs:
 
         known = {path.stem: path for path in shipped_graphs_folder().glob("*.yaml")}
         known |= {path.stem: path for path in shipped_folder().glob("*.yaml") if path.stem != "schemes"}
+        extra: list[Path] = self._config.stash[EXTRA]
         for name in names:
             if name not in known:
                 specs = {op: spec for op, spec in load_library().specs.items() if op in known}
-                said = _of_package(name) or f"no such operator.{near_operator(name, specs)}"
+                said = _of_package(name, extra) or f"no such operator.{near_operator(name, specs)}"
                 raise pytest.UsageError(f"--op-shipped={name}: {said}")
         return [known[name] for name in dict.fromkeys(names)]
 
@@ -90,9 +92,7 @@ class ShippedSpecs:
                 items += session.genitems(self._collector(session, path, only))
 
 
-def _of_package(name: str) -> str:
-    """Return a hint how to judge an operator of an installed package; empty if no package has it."""
-    from quantizer.runtime.isolation.plugins import installed_specs
-
-    found = next((path for folder in installed_specs() if is_file(path := folder / f"{name}.yaml")), None)
+def _of_package(name: str, folders: Sequence[Path]) -> str:
+    """Return a hint how to judge an operator whose spec is in *folders* of plugins; empty if none of them has it."""
+    found = next((path for folder in folders if is_file(path := folder / f"{name}.yaml")), None)
     return "" if found is None else f"an installed package has it, it is not shipped. Write pytest {shown_path(found)}."

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quantizer.core.errors import EngineError, UnsupportedError
 from quantizer.core.files import is_file, resolved
-from quantizer.core.rooms import Engine, engines, forms
+from quantizer.core.rooms import Engine, engines, forms, speaks_for_itself
 from quantizer.core.wording import suggestion, to_install
 from quantizer.runtime.engines.environments import interpreter
 from quantizer.runtime.engines.greeting import Greeting
@@ -93,8 +93,8 @@ class Chosen:
 
     @cached_property
     def greeting(self) -> Greeting | None:
-        """The greeting of its worker; None for an engine that a room describes."""
-        return greeted(self.command) if self.entry.guest else None
+        """The greeting of its worker; None for an engine whose room has its form, which says what it runs."""
+        return greeted(self.command) if self.given or speaks_for_itself(self.entry) else None
 
     @property
     def lowering(self) -> str:
@@ -106,7 +106,7 @@ class Chosen:
         """Version of the installed system, empty if it is missing; a local part (`+cpu`) does not count."""
         if self.missing:
             return ""
-        if self.greeting is not None:
+        if self.greeting is not None and self.entry.guest:
             return self.greeting.version.split("+")[0]
         # +cpu and the like name a build, not a version
         return self.release or (installed_version(self.entry.distributions[0]) or "").split("+")[0]

@@ -66,7 +66,7 @@ class ExternalEngine:
     def _checks(self) -> tuple[str, ...]:
         """Return the checks that its form allows; `float` where it runs float models."""
         said = self._chosen.greeting
-        # a system without a greeting is one of ours, whose form says it all
+        # without a greeting the form is that of this system alone, and says it all
         without = () if said is None or said.floats else ("float",)
         return tuple(name for name in self._lowering.CHECKS if name not in without)
 
