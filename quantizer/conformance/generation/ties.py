@@ -30,6 +30,7 @@ from quantizer.conformance.grids import decoded, listed, positions
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.formats import FLOAT_LAYOUTS
+from quantizer.core.schemes import WeightPart
 from quantizer.core.shapes import Shape, channel_axis, variables
 from quantizer.numerics.qparams import QParams
 from quantizer.numerics.quantize import centred, quantize
@@ -288,14 +289,17 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     if part is None:
         return np.zeros(case.shapes[name])
     span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
-    # largest / span is the scale that the rule will choose: `constant_range` made it a power of two
+    # the scale that the rule will choose: `constant_range` made it a power of two, an example's range may not
+    unit = largest / span
+    if part.symmetry == "asymmetric":
+        unit = 2.0 ** math.floor(math.log2(unit))
     spread = min(SMALL_CODES, (1 << (part.bits - 1)) - 1)
     codes = integers(case.data.seed, name, case.shapes[name], -spread, spread)
     halves = integers(case.data.seed, f"{name}.halves", case.shapes[name], 0, 3) == 0
-    values = np.where(halves & (np.abs(codes) < spread), codes + 0.5, codes) * (largest / span)
+    values = np.where(halves & (np.abs(codes) < spread), codes + 0.5, codes) * unit
     channels = np.moveaxis(values, target.spec.inputs[name].channel_axis or 0, 0)
     if part.symmetry == "asymmetric":
-        _set_ends(channels, largest / span, (1 << part.bits) - 1, key(case.data.seed, f"{name}.high"))
+        _set_ends(channels, unit, part, key(case.data.seed, f"{name}.high"))
         return values
     if part.block is not None:
         blocks = np.moveaxis(values, target.spec.inputs[name].block_axis or 0, 0)
@@ -308,13 +312,19 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     return values
 
 
-def _set_ends(channels: Array, unit: float, steps: int, seed: int) -> None:
-    """Give *channels* a range of *steps* of one *unit* around 0.
+def _set_ends(channels: Array, unit: float, part: WeightPart, seed: int) -> None:
+    """Give *channels* a range of all codes of *part* in steps of one *unit*, around 0.
 
-    Each channel (or all together, if each has a single value) has an element at each end.
+    Each channel (or all together, if each has a single value and all have one scale) has an element at each end. The
+    single value of a channel is one end, above or below: 0, which every range holds, is the other.
     """
-    rows = channels.reshape(1 if channels[0].size == 1 else channels.shape[0], -1).copy()
-    high = steps - SMALL_CODES if channels[0].size == 1 else steps * 3 // 8 + seed % (steps // 4 + 1)
+    steps, alone = (1 << part.bits) - 1, channels[0].size == 1
+    if alone and part.granularity == "channel":
+        signs = 1 - 2 * ((np.arange(len(channels)) + seed % 2) % 2)
+        channels[...] = (signs * steps * unit).reshape(channels.shape)
+        return
+    rows = channels.reshape(1 if alone else channels.shape[0], -1).copy()
+    high = steps - SMALL_CODES if alone else steps * 3 // 8 + seed % (steps // 4 + 1)
     rows[:, 0] = high * unit
     # a row of one element keeps its high end: [:, 1:] leaves nothing of it
     rows[:, 1:][:, -1:] = (high - steps) * unit
