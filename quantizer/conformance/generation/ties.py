@@ -289,10 +289,8 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
     if part is None:
         return np.zeros(case.shapes[name])
     span = (1 << (part.bits - 1)) - 1 if part.range == "restricted" else ((1 << part.bits) - 1) / 2
-    # the scale that the rule will choose: `constant_range` made it a power of two, an example's range may not
-    unit = largest / span
-    if part.symmetry == "asymmetric":
-        unit = 2.0 ** math.floor(math.log2(unit))
+    # the power of two at or below the scale of the range: `constant_range` made that one, an example's range may not
+    unit = math.ldexp(1.0, math.frexp(largest / span)[1] - 1)
     spread = min(SMALL_CODES, (1 << (part.bits - 1)) - 1)
     codes = integers(case.data.seed, name, case.shapes[name], -spread, spread)
     halves = integers(case.data.seed, f"{name}.halves", case.shapes[name], 0, 3) == 0
@@ -303,12 +301,12 @@ def _tied_weights(target: Target, case: Case, name: str) -> Array:
         return values
     if part.block is not None:
         blocks = np.moveaxis(values, target.spec.inputs[name].block_axis or 0, 0)
-        blocks[:: part.block] = largest
+        blocks[:: part.block] = unit * span
         return values
     one = values.ndim == 1 and part.granularity == "tensor"
     first: tuple[Any, ...] = (0,) if one else (slice(None), *[0] * (values.ndim - 1))
     # the first element of each channel fixes the channel's scale; with one scale per tensor, a vector needs only one
-    channels[first] = largest
+    channels[first] = unit * span
     return values
 
 
