@@ -29,8 +29,14 @@ def order_decides(trial: Trial) -> Array:
     target = trial.target
     if target.platform.accumulator.overflow != "saturate" or not is_narrow(target.platform, target.spec, target.scheme):
         return np.zeros(trial.got.shape, dtype=bool)
-    least, most, _ = held_sums(trial, trial.sums, trial.sum_magnitudes)
+    least, most, _ = own_sums(trial, trial.sums)
     return np.asarray(least != most)
+
+
+def own_sums(trial: Trial, acc: Array) -> tuple[Array, Array, Verdict | None]:
+    """Return `held_sums` of the operator's own terms, whose magnitudes are added up only where an accumulator ends."""
+    limit = 2.0 ** (accumulator_bits(trial.target.platform, trial.target.scheme) - 1)
+    return held_sums(trial, acc, trial.sum_magnitudes) if trial.reaches(limit) else (acc, acc, None)
 
 
 def held_sums(trial: Trial, acc: Array, magnitude: Array) -> tuple[Array, Array, Verdict | None]:

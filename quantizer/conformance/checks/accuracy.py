@@ -20,7 +20,7 @@ from quantizer.conformance.expected import parameters as expected_parameters
 from quantizer.conformance.grids import decoded, ends, listed, positions, values_at
 from quantizer.conformance.trials.declared import as_declared
 from quantizer.conformance.trials.elements import judge_reals
-from quantizer.conformance.trials.trial import Trial
+from quantizer.conformance.trials.trial import Compared, Trial
 from quantizer.core.rounding_modes import RoundingMode
 from quantizer.core.sum_bits import accumulator_bits
 from quantizer.core.verdict import UNJUDGED, Verdict, Worst, failure, inconclusive
@@ -35,7 +35,22 @@ PLACE = 2.0**-30
 
 def accuracy(trial: Trial) -> Verdict:
     """Judge dequantized outputs by the enclosure of the reference for all inputs within half a step."""
-    trial = as_declared(trial)
+    if (share := trial.compared_of_whole) is not None:
+        return _judged(share)
+    found = _compared(as_declared(trial))
+    if isinstance(found, Verdict):
+        return found
+    trial.compared = found
+    return _judged(found)
+
+
+def _judged(pairs: Compared) -> Verdict:
+    made_of = f"{pairs.rest} + stages {float(np.max(pairs.stages, initial=0.0)):.4g}"
+    return judge_reals(CHECK, pairs.got, pairs.low, pairs.high, pairs.centre, vacuous=pairs.vacuous, made_of=made_of)
+
+
+def _compared(trial: Trial) -> Compared | Verdict:
+    """Return the outputs and their enclosures, or the verdict of an operator or a case that has none."""
     kind = trial.spec.error_model.kind
     if kind == "index":
         return _regret(trial)
@@ -62,15 +77,8 @@ def accuracy(trial: Trial) -> Verdict:
     got = scale * decoded(trial.got, output, zero)
     # a result beyond the codes saturates, so distances count from the end code
     centre = np.clip(trial.y, low, high)
-    return judge_reals(
-        CHECK,
-        got,
-        _outward(allowed.lo, -1),
-        _outward(allowed.hi, 1),
-        centre,
-        vacuous=vacuous,
-        made_of=f"enclosure of the inputs + {_lost(trial)} + stages {float(np.max(stages, initial=0.0)):.4g}",
-    )
+    rest, stages = f"enclosure of the inputs + {_lost(trial)}", np.broadcast_to(stages, centre.shape)
+    return Compared(got, _outward(allowed.lo, -1), _outward(allowed.hi, 1), centre, vacuous, stages, rest)
 
 
 def _through_stages(trial: Trial) -> Interval:
@@ -147,10 +155,14 @@ def _leaves_accumulator(trial: Trial) -> bool:
     if rule.overflow not in ("wrap", "saturate") or kind not in ("bilinear", "euclidean"):
         return False
     bits = accumulator_bits(trial.target.platform, trial.target.scheme)
+    limit = 2.0 ** (bits - 1)
+    wraps = rescale is not None and rescale.variant in DECLARED and DECLARED[rescale.variant].wraps
+    if kind == "bilinear" and not wraps:
+        return trial.reaches(limit)
     magnitude = sums_of_squares(trial) if kind == "euclidean" else trial.sum_magnitudes
-    if rescale is not None and rescale.variant in DECLARED and DECLARED[rescale.variant].wraps:
+    if rescale is not None and wraps:
         magnitude = magnitude * np.exp2(np.maximum(31.0 - trial.per_channel(rescale.shift), 0.0))
-    return bool(magnitude.max(initial=0.0) >= 2.0 ** (bits - 1))
+    return bool(magnitude.max(initial=0.0) >= limit)
 
 
 def _outward(values: Array, direction: int) -> Array:

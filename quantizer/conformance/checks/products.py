@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from quantizer.conformance.bounds.pairs import Exact, product, product_over
-from quantizer.conformance.checks.accumulators import held_sums
+from quantizer.conformance.checks.accumulators import own_sums
 from quantizer.conformance.checks.blocks import judge_blocks, weight_in_blocks
 from quantizer.conformance.checks.requantized import (
     CHECK,
@@ -46,10 +46,9 @@ def bilinear(trial: Trial) -> Verdict:
     # a float32 accumulator is judged by sums over windows, whose integers no float rounds
     whole = window_sums(trial) if family in platform.accumulator.float32 else None
     acc = trial.sums if whole is None else whole
-    magnitude = trial.sum_magnitudes
-    if magnitude.size and float(magnitude.max()) >= EXACT_LIMIT:
+    if trial.reaches(EXACT_LIMIT):
         return inconclusive(CHECK, "the accumulator leaves the integers that float64 holds")
-    held, most, refusal = held_sums(trial, acc, magnitude)
+    held, most, refusal = own_sums(trial, acc)
     if refusal is not None:
         return refusal
     declared = DECLARED.get(rescale.variant)

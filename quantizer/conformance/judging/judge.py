@@ -141,11 +141,11 @@ def _by_parts(
     for a part that was run alone. *held*: verdicts on the whole that hold for every part.
     """
     # shares of the whole's result need no further run
-    if _shares_hold(trial, verdicts):
+    if _shares_hold(verdicts):
         # one code for each element of the whole is one for each element of a part
         sharp = [verdict for verdict in held if _is_sharp([verdict])]
         named = [name for name in checks if all(verdict.check != name for verdict in sharp)]
-        found = [(part, judge(part, named, sharp)) for part in parts_of(trial)]
+        found = [(part, judge(part, named, sharp)) for part in parts_of(trial, named)]
         if not any(verdict.failing for _, several in found for verdict in several):
             return found
     alone = [Trial(trial.target, piece.case, trial.engine) for piece in parts(trial.spec, trial.case)]
@@ -155,10 +155,10 @@ def _by_parts(
     return found if failing <= shown else [*found, (trial, [*verdicts])]
 
 
-def _shares_hold(trial: Trial, verdicts: Sequence[Verdict]) -> bool:
-    """Return whether parts may be judged by their shares: the whole ran, failed nowhere, and has no stages."""
+def _shares_hold(verdicts: Sequence[Verdict]) -> bool:
+    """Return whether parts may be judged by their shares: the whole ran and failed nowhere."""
     refused = any(verdict.check == "engine" and not _holds_of_parts(verdict) for verdict in verdicts)
-    return not refused and not any(verdict.failing for verdict in verdicts) and not trial.outcome.stages
+    return not refused and not any(verdict.failing for verdict in verdicts)
 
 
 def _holds_of_parts(verdict: Verdict) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -40,8 +42,31 @@ from quantizer.runtime.engines.protocol import Asked, Call, Engine
 from quantizer.runtime.isolation.placement import ANYHOW, asked_place, placed
 
 Array = NDArray[Any]
+FLOAT64_EXACT = 2.0**53
+"""float64 holds every integer up to here."""
 TILED = "codes of the tiles"
 """The key of the joined results of a case's tiles in the cache that checks share."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Real results, the interval and the right number of each, and what the interval is made of."""
+
+    got: Array
+    low: Array
+    high: Array
+    centre: Array
+    vacuous: Array
+    """Where the interval says nothing."""
+    stages: Array
+    """The share of inner roundings in each interval."""
+    rest: str
+    """What else the intervals are made of."""
+
+    def at(self, box: tuple[slice, ...]) -> Compared:
+        """Return the elements in *box*."""
+        arrays = {name: values[box] for name, values in self.__dict__.items() if name != "rest"}
+        return dataclasses.replace(self, **arrays)
 
 
 class Trial(RealCase):
@@ -62,10 +87,20 @@ class Trial(RealCase):
         """What the check `parameters` found."""
         self.verdict_of_whole: Verdict | None = None
         """What it found on the stack that this trial is a part of: both have the same provided numbers."""
+        self.compared: Compared | None = None
+        """What the check `accuracy` compared."""
+        self.compared_of_whole: Compared | None = None
+        """This part's share of what it compared on the stack: an enclosure holds element by element."""
         self.float_result: Tensor | Exception | None = None
         """What a real engine's float forward gave or raised, where it was asked for together with other cases."""
         self.radii: Mapping[str, Array] = {}
         """The distance of operands from their values, if it differs from the rounding of their codes."""
+
+    def __copy__(self) -> Trial:
+        """Return a copy that is judged anew: it will differ in something, so its share of a stack's results is void."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, compared_of_whole=None)
+        return other
 
     @once
     def parameters(self) -> Parameters:
@@ -90,7 +125,7 @@ class Trial(RealCase):
     def provide(self, parameters: Parameters) -> None:
         """Use these *parameters*, of a trial on other data, instead of calling the rule."""
         self.parameters, self.is_provided = parameters, True
-        self._ran_built_in, self.verdict_of_whole = False, None
+        self._ran_built_in, self.verdict_of_whole, self.compared_of_whole = False, None, None
         self._provided = copies(provided_tensors(parameters))
 
     def share(self, whole: Trial) -> None:
@@ -233,6 +268,25 @@ class Trial(RealCase):
         """The sum of the magnitudes of the terms of each accumulator."""
         return self.magnitude(self.centred)
 
+    def reaches(self, limit: float) -> bool:
+        """Return whether some accumulator's sum of |terms| is at least *limit*.
+
+        Most cases are far below, which the largest operands show without a sum: an operator adds products, and reads
+        an element once for one output.
+        """
+        return self._most_magnitude >= min(limit, FLOAT64_EXACT) and self.sum_magnitudes.max(initial=0.0) >= limit
+
+    @cached_property
+    def _most_magnitude(self) -> float:
+        """A number that no sum of |terms| exceeds; infinity for operators other than sums of products."""
+        if self.spec.error_model.kind != "bilinear" or not all(values.numel() for values in self.centred.values()):
+            return math.inf
+        largest = {name: _largest(values) for name, values in self.centred.items()}
+        biases = {name for name in largest if self.spec.inputs[name].role == "bias"}
+        terms = max(values.numel() for values in self.centred.values())
+        products = math.prod(most for name, most in largest.items() if name not in biases)
+        return terms * products + sum(largest[name] for name in biases)
+
     def run(self, call: Call, codes: Mapping[str, Tensor], parameters: Parameters) -> Staged:
         """Run the engine's integer forward on copies, so that in-place changes do not reach the judge's operands."""
         return self.run_on(call, copies(codes), parameters)
@@ -326,3 +380,8 @@ class Trial(RealCase):
         params = self.qparams(name)
         found: Array = params.spread(values, self.case.shapes[name]).numpy()
         return found
+
+
+def _largest(values: Tensor) -> float:
+    least, greatest = values.aminmax()
+    return max(-float(least), float(greatest))
