@@ -44,13 +44,13 @@ SHARP_WIDTH = 2.0
 
 @dataclass(frozen=True)
 class Worst:
-    """The worst element: the one with the largest ratio of error to allowed error."""
+    """The worst element: the one with the largest ratio of error to allowed error; texts only where it fails."""
 
     tensor: str
     index: tuple[int, ...]
-    expected: str
-    got: str
-    allowed: str
+    expected: str = ""
+    got: str = ""
+    allowed: str = ""
     detail: Mapping[str, str] = field(default_factory=dict)
 
 

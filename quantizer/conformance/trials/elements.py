@@ -77,15 +77,15 @@ def judge_codes(check: str, trial: Trial, allowed: Allowed, *, got: Array | None
     if not codes.size:
         return Verdict(check, "pass")
     ratio = allowed.ratio(trial, codes)
-    failed = int(np.count_nonzero(~allowed.admits(codes)))
+    failed, index = int(np.count_nonzero(~allowed.admits(codes))), place_of_largest(ratio)
     return Verdict(
         check,
         "fail" if failed else "pass",
-        ratio=float(ratio.max()),
+        ratio=float(ratio[index]),
         elements=codes.size,
         failed=failed,
         width=float((high - low).max() + 1),
-        worst=allowed.worst(trial, codes, place_of_largest(ratio), tensor),
+        worst=allowed.worst(trial, codes, index, tensor) if failed else Worst(tensor, index),
     )
 
 
@@ -148,18 +148,15 @@ def judge_reals(
     ratio = inner if right else np.where(inside, inner, np.maximum(ratio, JUST_ABOVE_ONE))
     counted = ratio if vacuous is None else np.where(vacuous & inside, 0.0, ratio)
     index = place_of_largest(counted)
-    worst = Worst(
-        tensor,
-        index,
-        expected=f"{centre[index]:.9g}",
-        got=f"{got[index]:.9g}",
-        allowed=f"[{low[index]:.9g}, {high[index]:.9g}] = {made_of}",
-    )
-    failed = int(np.count_nonzero(~inside))
+    failed = 0 if right else int(np.count_nonzero(~inside))
+    worst = Worst(tensor, index)
+    if failed:
+        shown = f"{centre[index]:.9g}", f"{got[index]:.9g}", f"[{low[index]:.9g}, {high[index]:.9g}] = {made_of}"
+        worst = Worst(tensor, index, *shown)
     return Verdict(
         check,
         "fail" if failed else "pass",
-        ratio=float(counted.max()),
+        ratio=float(counted[index]),
         elements=got.size,
         failed=failed,
         vacuous=0 if vacuous is None else int(np.count_nonzero(vacuous)),
