@@ -18,6 +18,7 @@ from torch import Tensor
 from quantizer.core.errors import GraphError, QuantizerError
 from quantizer.numerics.windows import (
     Padding,
+    channelwise_conv,
     flip_weights,
     from_patches,
     from_runs,
@@ -40,6 +41,9 @@ MOST_PIECES = 4
 """If a float32 reduction must be split into more pieces than this, float64 is faster."""
 INT_MM_WORK = 1 << 22
 """From so many multiplications on, the integer matrix product is faster although its operands are rearranged."""
+MANY_CHANNELS = 1024
+"""From so many channels on, each with filters of its own, a loop over the window's places is faster than torch's loop
+over the channels."""
 MOST_IN_RUNS = 1.5
 """Copy runs (long contiguous pieces), not patches, while a run has at most this many times the output's elements."""
 
@@ -125,6 +129,8 @@ def conv(
     )
     if kernel == "int_mm":
         return _conv_int_mm(x.to(torch.int8), w.to(torch.int8), stride, padding, dilation, out)
+    if groups >= MANY_CHANNELS and groups == x.shape[1]:
+        return channelwise_conv(x, w, stride, padding, dilation)
     if kernel == "int64":
         return int64_conv(x, w, stride, padding, dilation, groups)
     # torch pads both ends alike, and convolves no empty tensor

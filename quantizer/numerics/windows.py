@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -178,6 +180,21 @@ def int64_conv(
         rows = patches(part, kernel, stride, padding, dilation)
         parts.append(from_patches(patch_weights(weights) @ rows.t(), x.shape[0], out))
     return torch.cat(parts, 1)
+
+
+def channelwise_conv(x: Tensor, w: Tensor, stride: Sequence[int], padding: Padding, dilation: Sequence[int]) -> Tensor:
+    """Return the convolution of each channel with its own filters as int64: all channels at each place of a window."""
+    kernel, channels = w.shape[2:], x.shape[1]
+    out = window_sizes(x.shape[2:], kernel, stride, padding, dilation)
+    # [N, C, 1, spatial...] times, for each place of a window, [C, filters of a channel, 1...]
+    padded = pad_spatial(x.to(torch.int64), padding).unsqueeze(2)
+    filters = w.to(torch.int64).reshape(channels, -1, kernel.numel(), *(1 for _ in kernel)).unbind(2)
+    products, every = [], (slice(None),) * 3
+    for place, weights in zip(itertools.product(*map(range, kernel)), filters, strict=True):
+        axes = zip(place, out, stride, dilation, strict=True)
+        cut = [slice(t * d, t * d + (size - 1) * s + 1, s) for t, size, s, d in axes]
+        products.append(padded[(*every, *cut)] * weights)
+    return functools.reduce(torch.Tensor.add_, products).flatten(1, 2)
 
 
 def spread(x: Tensor, stride: Sequence[int]) -> Tensor:

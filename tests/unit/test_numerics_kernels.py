@@ -17,6 +17,7 @@ from torch import Tensor
 from quantizer.core.errors import GraphError, QuantizerError
 from quantizer.numerics import kernels
 from quantizer.numerics.kernels import choose, conv, conv_transpose, limit, linear, matmul, pool_sum
+from quantizer.ops.depthwise_conv2d import reference as depthwise
 
 RANGES = {
     "int8": (-128, 127),
@@ -134,6 +135,26 @@ def test_transposed_conv_is_the_plain_sum(kinds: tuple[str, str], data: str) -> 
 def test_padding_may_crop_all_but_the_output_padding() -> None:
     found = conv_transpose(torch.ones(1, 1, 1), torch.ones(1, 1, 1), stride=[3], padding=[(2, 0)], output_padding=[2])
     assert found.tolist() == [[[0]]]
+
+
+@pytest.mark.parametrize("multiplier", [1, 2])
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation"), [((1, 1), (0, 0, 0, 0), (1, 1)), ((2, 1), (1, 0, 2, 1), (1, 2))]
+)
+def test_many_channels_are_summed_like_few(multiplier: int, stride: Any, padding: Any, dilation: Any) -> None:
+    """Many channels run in a way of their own, which gives what each block of fewer channels gives."""
+    channels, half = kernels.MANY_CHANNELS, kernels.MANY_CHANNELS // 2
+    draw = torch.Generator().manual_seed(multiplier)
+    x = torch.randint(-128, 128, (2, channels, 4, 5), generator=draw)
+    w = torch.randint(-128, 128, (channels * multiplier, 1, 2, 3), generator=draw)
+    bias = torch.randint(-999, 999, (channels * multiplier,), generator=draw)
+    pairs, named = [padding[::2], padding[1::2]], {"stride": stride, "dilation": dilation}
+    whole = conv(x, w, padding=pairs, groups=channels, **named)
+    blocks = zip(x.split(half, 1), w.split(half * multiplier), strict=True)
+    assert torch.equal(whole, torch.cat([conv(a, b, padding=pairs, groups=half, **named) for a, b in blocks], 1))
+    # integers stay exact in float64, so that the reference gives the same sums
+    real = depthwise(x.double(), w.double(), bias.double(), padding=padding, **named)
+    assert torch.equal(real, (whole + bias.reshape(-1, 1, 1)).double())
 
 
 def test_transposed_conv_of_an_empty_input_is_zero() -> None:
