@@ -181,16 +181,22 @@ def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
     It is the sum of four errors: half a unit of the multiplier, which is at least half of 2**bits - 1; half a unit of
-    a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift.
+    a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift. The largest
+    factor has as many bits as the multiplier: a rule that chooses fewer does not widen what is allowed.
     """
-    ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
+    ratio = _ratio(trial, name)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
-    rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
-    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
     bits = multiplier_bits(trial)
+    finest = max(_ratio(trial, other) for other in _present(trial)) * 2.0 ** (1 - bits)
+    rounded = 0.5 * min(one, finest) if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
+    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
     return (
         ratio * (1.0 / (2.0**bits - 1.0) + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
     )
+
+
+def _ratio(trial: Trial, name: str) -> float:
+    return float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
 
 
 def _copied(trial: Trial) -> bool:
@@ -230,7 +236,7 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
         yield from rule
         return
     for name, factor in zip(names, got[2:], strict=True):
-        ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
+        ratio = _ratio(trial, name)
         allowed = declared_loss(trial, rescale, name)
         gain = factor * got[0] * 2.0 ** -got[1]
         yield Finding(
