@@ -229,7 +229,6 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     yield from _integers(trial, rescale)
     names = list(_present(trial))
     bits = multiplier_bits(trial)
-    output = trial.output
     got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
     rule = [*_restated_factors(trial, names, got, bits)] if len(names) == 2 else []
     if rule and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in rule)):
