@@ -9,7 +9,7 @@ from AIPUBuilder.Optimizer.utils import *
 
 register_optype("DummyPlus")
 
-FACTOR_LIMIT = 32767
+FACTOR_LIMIT = 4095
 MULTIPLIER_BITS = 15
 
 

@@ -27,6 +27,8 @@ from quantizer.numerics.qparams import QParams, Rescale
 
 WORD_BITS = 16
 """Any multiplier may have this many bits."""
+NARROWEST = 8
+"""The fewest bits of the larger factor of a sum, those of the narrowest multiplier: that of 8-bit activations."""
 
 
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -182,12 +184,12 @@ def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
 
     It is the sum of four errors: half a unit of the multiplier, which is at least half of 2**bits - 1; half a unit of
     a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift. The largest
-    factor has as many bits as the multiplier: a rule that chooses fewer does not widen what is allowed.
+    factor has the NARROWEST bits or more: a rule that chooses fewer does not widen what is allowed.
     """
     ratio = _ratio(trial, name)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
     bits = multiplier_bits(trial)
-    finest = max(_ratio(trial, other) for other in _present(trial)) * 2.0 ** (1 - bits)
+    finest = max(_ratio(trial, other) for other in _present(trial)) * 2.0 ** (1 - NARROWEST)
     rounded = 0.5 * min(one, finest) if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
     unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
     return (
