@@ -267,6 +267,7 @@ def test_each_function_of_a_new_layer_is_judged(monkeypatch):
         ("out.zerop, out.qmin, out.qmax)\n\n\n@q", "out.zerop - 1, out.qmin, out.qmax)\n\n\n@q", "arithmetic"),
         ("+ b.zerop) * kb", "+ b.zerop) * ka", "arithmetic"),
         ("MULTIPLIER_BITS = 15", "MULTIPLIER_BITS = 5", "parameters"),
+        ("FACTOR_LIMIT = 4095", "FACTOR_LIMIT = 63", "parameters"),
     ],
 )
 def test_the_third_party_example_broken_fails(tmp_path, right, wrong, check):

@@ -27,6 +27,8 @@ from quantizer.numerics.qparams import QParams, Rescale
 
 WORD_BITS = 16
 """Any multiplier may have this many bits."""
+NARROWEST = 8
+"""The fewest bits of the larger factor of a sum, those of the narrowest multiplier: that of 8-bit activations."""
 
 
 def sum_multiplier(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
@@ -181,16 +183,22 @@ def declared_loss(trial: Trial, rescale: Rescale, name: str) -> float:
     """Return how far an operand's factor times the multiplier may be from s_x / s_y in the declared formats.
 
     It is the sum of four errors: half a unit of the multiplier, which is at least half of 2**bits - 1; half a unit of
-    a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift.
+    a factor's 15 bits; the multiplier times half a unit of a factor; and half a unit at the largest shift. The largest
+    factor has the NARROWEST bits or more: a rule that chooses fewer does not widen what is allowed.
     """
-    ratio = float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
+    ratio = _ratio(trial, name)
     one, shift = float(rescale.mantissa) * 2.0 ** -int(rescale.shift), int(rescale.shift)
-    rounded = 0.5 * one if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
-    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
     bits = multiplier_bits(trial)
+    finest = max(_ratio(trial, other) for other in _present(trial)) * 2.0 ** (1 - NARROWEST)
+    rounded = 0.5 * min(one, finest) if any(factor != 1.0 for factor in rescale.factors.values()) else 0.0
+    unit = 2.0**-shift if shift >= trial.target.platform.multiplier.max_shift else 0.0
     return (
         ratio * (1.0 / (2.0**bits - 1.0) + 2.0**-15 + 2.0**-20) + rounded + 0.5 * unit * rescale.factors.get(name, 1.0)
     )
+
+
+def _ratio(trial: Trial, name: str) -> float:
+    return float(trial.parameters.inputs[name].scale) / float(trial.output.scale)
 
 
 def _copied(trial: Trial) -> bool:
@@ -223,14 +231,13 @@ def _integer_factors(trial: Trial, rescale: Rescale) -> Iterator[Finding]:
     yield from _integers(trial, rescale)
     names = list(_present(trial))
     bits = multiplier_bits(trial)
-    output = trial.output
     got = (float(rescale.mantissa), int(rescale.shift), *(rescale.factors.get(name, 1.0) for name in names))
     rule = [*_restated_factors(trial, names, got, bits)] if len(names) == 2 else []
     if rule and (not is_replaced(trial) or all(finding.ratio == 0.0 for finding in rule)):
         yield from rule
         return
     for name, factor in zip(names, got[2:], strict=True):
-        ratio = float(trial.parameters.inputs[name].scale) / float(output.scale)
+        ratio = _ratio(trial, name)
         allowed = declared_loss(trial, rescale, name)
         gain = factor * got[0] * 2.0 ** -got[1]
         yield Finding(
