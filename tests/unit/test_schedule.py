@@ -21,6 +21,7 @@ from quantizer.conformance.run.items import Runner
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.profiles import PROFILES
 from quantizer.conformance.setup.session import open_session
+from quantizer.core.case import TilePlan
 from quantizer.core.verdict import CHECKS, EVERY
 from quantizer.ops import REGISTRY
 from quantizer.tiling.windows import tileable_axes
@@ -93,6 +94,17 @@ def test_every_class_of_tiles_is_judged_for_each_target():
     assert classes(of("tiled")) == classes(CASES)
     sparse = {"tiled": replace(SCHEDULE["tiled"], one_in=10**9)}
     assert classes(of("tiled", samples=sparse)) == classes(CASES)
+
+
+def test_a_class_of_tiles_is_judged_again_where_it_cuts():
+    """One tile of the whole output has a class, too: all five plans that erf's target judged were such tiles."""
+    spec, sparse = TARGET.spec, {"tiled": replace(SCHEDULE["tiled"], one_in=10**9)}
+    sizes = [(case, tileable_axes(spec, case.shapes, case.attrs)) for case in CASES]
+    case, axes = next((case, axes) for case, axes in sizes if axes["n"] == 1 and axes["oh"] > 2)
+    whole, cut = (case.but(tiles=TilePlan({"n": 1, "oh": size})) for size in (axes["oh"], axes["oh"] - 1))
+    assert classes([cut]) <= classes([whole])
+    examples = [whole] * len(spec.examples)  # which always run
+    assert of("tiled", cases=[*examples, whole, cut, cut], samples=sparse) == [*examples, cut]
 
 
 def test_a_structure_is_written_to_a_file_once():

@@ -17,7 +17,8 @@ from quantizer.tiling.windows import tileable_axes
 
 Where = Literal["first", "examples", "structure", "tiles"]
 """first: the first case of a target; examples: those that its spec names; structure: the first of successive cases with
-one structure; tiles: a case with a class of tiles that the check has not seen on the target."""
+one structure; tiles: a case with a class of tiles that the check has not seen on the target, or has not seen cut the
+output."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,11 @@ class Schedule:
             return {(tuple(case.shapes.items()), tuple(case.attrs.items()), case.activation)}
         if "tiles" in sample.always and case.tiles.sizes:
             spec = self._target.spec
-            return {*tile_bin(case.tiles, tileable_axes(spec, case.shapes, case.attrs), spec)}
+            axes = tileable_axes(spec, case.shapes, case.attrs)
+            kinds = tile_bin(case.tiles, axes, spec)
+            # one tile of the whole output has a class, too, but cuts nothing
+            cuts = any(size < axes[name] for name, size in case.tiles.sizes.items())
+            return {*kinds, *((kind, "cuts") for kind in kinds if cuts)}
         return set()
 
 
