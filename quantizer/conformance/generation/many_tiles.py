@@ -19,7 +19,7 @@ from quantizer.core.spec import Spec
 
 WINDOWS: tuple[Window, ...] = ((3, 1, 0, 0, 1), (3, 1, 1, 1, 1))
 """The windows that have fast convolutions, without and with padding."""
-TILES = (((20, 4), Channels(8, 4)), ((12, 12), Channels(8, 8)), ((9, 27), Channels(16, 4)))
+TILES = (((20, 4), Channels(8, 4)), ((12, 12), Channels(8, 8)), ((9, 27), Channels(8, 5)))
 """Places of the output: 5, 9 and 21 tiles of four by four, so that 5, 1 and 5 of 8 are left over; the last ones have
 incomplete tiles at both ends."""
 FILTERS = (((2, 2), Channels(2, 512)), ((3, 1), Channels(1, 260)))
