@@ -1,4 +1,4 @@
-"""Pairs of tables, operands of unlike numbers of axes, repeated numbers, signals, and windows of deep layers."""
+"""Pairs of tables, operands of unlike numbers of axes, repeated numbers, signals, windows, tiles and axes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from quantizer.conformance.generation.falling_axes import KINDS, falling_axes
+from quantizer.conformance.generation.many_tiles import FILTERS, TILES, WINDOWS, many_tiles
+from quantizer.conformance.generation.matrices import FEW, TILE, WIDE, matrices
 from quantizer.conformance.generation.products import BLOCKS, products
 from quantizer.conformance.generation.signals import SIGNALS, signals
 from quantizer.conformance.generation.simple_moves import PLANES, TIMES, exchanged, repeated_number
@@ -83,3 +86,31 @@ def test_sums_have_several_whole_blocks(session, op, operand) -> None:
     shapes = [case.shapes[operand] for case in _cases(session, op, products)]
     found = {shape[0]: shape[1] // shape[0] for shape in shapes if shape[-1] % shape[0] == 0 and shape[1] > shape[0]}
     assert set(BLOCKS.values()) <= found.keys() and min(found.values()) > 1
+
+
+def test_images_have_many_tiles_and_filters(session) -> None:
+    found = _cases(session, "conv2d", many_tiles)
+    assert len(found) == len(WINDOWS) * len((*TILES, *FILTERS))
+    rests = {-(-h // 4) * -(-w // 4) % 8 for h, w in (_places(case) for case in found)}
+    # the loop for more than half a block, and the one for a single tile
+    assert rests >= {1, 5}
+    assert {channels.outputs for _, channels in FILTERS} <= {case.shapes["weight"][0] for case in found}
+    assert not any(_cases(session, op, many_tiles) for op in ("conv1d", "conv3d", "depthwise_conv2d", "max_pool2d"))
+
+
+def _places(case):
+    """Return the places of a result with a window of three at steps of one."""
+    top, left, bottom, right = case.attrs["padding"]
+    return case.shapes["x"][2] + top + bottom - 2, case.shapes["x"][3] + left + right - 2
+
+
+def test_few_rows_meet_one_tile_of_terms_and_whole_tiles_of_columns(session) -> None:
+    kinds = {(*case.shapes["x"], case.shapes["weight"][0]) for case in _cases(session, "fully_connected", matrices)}
+    assert set(itertools.product(FEW, TILE, WIDE)) <= kinds
+
+
+@pytest.mark.parametrize("op", ["reduce_sum", "reduce_max", "reduce_l2"])
+def test_axes_fall(session, op) -> None:
+    found = [(case.shapes["x"], case.attrs["axes"]) for case in _cases(session, op, falling_axes)]
+    assert sorted(found) == sorted(KINDS)
+    assert not _cases(session, "transpose", falling_axes)

@@ -10,6 +10,7 @@ from quantizer.conformance.generation.conditions import conditions, every_condit
 from quantizer.conformance.generation.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.edge_numbers import edge_numbers
 from quantizer.conformance.generation.exhaustive import exhaustive_cases
+from quantizer.conformance.generation.falling_axes import falling_axes
 from quantizer.conformance.generation.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.joint_sizes import joint_sizes
 from quantizer.conformance.generation.last_of_row import last_of_row
@@ -17,6 +18,7 @@ from quantizer.conformance.generation.layers import layers
 from quantizer.conformance.generation.long_rows import long_rows
 from quantizer.conformance.generation.long_sizes import long_sizes
 from quantizer.conformance.generation.long_windows import long_windows
+from quantizer.conformance.generation.many_tiles import many_tiles
 from quantizer.conformance.generation.matrices import matrices
 from quantizer.conformance.generation.mixed_sizes import mixed_sizes
 from quantizer.conformance.generation.near_ties import near_ties
@@ -121,4 +123,6 @@ def shared_cases(everything: Sequence[Target], target: Target, *, strong: bool =
         *broadcast_axes(everything, target, strong=strong),
         *matrices(everything, target, strong=strong),
         *resized_channels(everything, target, strong=strong),
+        *many_tiles(everything, target, strong=strong),
+        *falling_axes(everything, target),
     ]

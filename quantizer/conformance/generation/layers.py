@@ -110,7 +110,7 @@ def layers(everything: Sequence[Target], target: Target, *, strong: bool = False
         for row, windows in enumerate(_windows(spec))
         for column, channels in enumerate(_channels(spec))
     ]
-    found = [_case(target, *kind) for kind in share(everything, target, kinds, "layers", strong=strong)]
+    found = [layer(target, *kind) for kind in share(everything, target, kinds, "layers", strong=strong)]
     return [case for case in found if case is not None]
 
 
@@ -140,7 +140,7 @@ def _axes(spec: Spec) -> list[str]:
     return [axis.text for axis in axes] if isinstance(axes, list) else []
 
 
-def _case(
+def layer(
     target: Target, windows: tuple[Window, ...], channels: Channels, places: Sequence[tuple[int, int]], turn: int
 ) -> Case | None:
     """Return the case with the first of *places* with which it is not too large; *turn*: places beyond whole steps."""

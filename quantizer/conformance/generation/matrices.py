@@ -25,11 +25,14 @@ ROWS, TERMS, COLUMNS = (1, 4, 6), (16, 67, 132, 400), (16, 19, 36)
 """Sizes: one row, a block of four, and a block and a rest; a vector of terms, and past blocks of 64, 128 and 256 with
 or without a rest of a quarter; whole vectors of columns, and two rests of them."""
 
+FEW, TILE, WIDE = (1, 2, 8), (32,), (64, 160)
+"""Rows below a tile by one tile of terms and several whole tiles of columns: two, and more than four."""
+
 
 def matrices(everything: Sequence[Target], target: Target, *, strong: bool = False) -> list[Case]:
     """Return the target's share of the cases that its operator's targets have, or its platform's if *strong*."""
     names = _names(target.spec) if is_ours(target.spec) else ()
-    kinds = list(itertools.product(ROWS, TERMS, COLUMNS)) if names else []
+    kinds = [*itertools.product(ROWS, TERMS, COLUMNS), *itertools.product(FEW, TILE, WIDE)] if names else []
     found = [
         _case(target, dict(zip(names, sizes, strict=True)))
         for sizes in share(everything, target, kinds, "matrices", strong=strong)
