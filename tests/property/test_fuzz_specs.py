@@ -121,6 +121,8 @@ def well_formed(message: str, name: str, raw: bytes) -> bool:
             continue
         if re.fullmatch(rf"{name}: \d+ lines; at most \d+ are read\.", line):
             continue
+        if line == lines[-1] and re.fullmatch(r"and [\d,]+ more errors\. .+", line):
+            continue
         found = HEAD.match(line)
         if found is None or found["name"] != name or not 1 <= int(found["line"]) <= count or len(line) > 2000:
             return False

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.axes_of_images import axes_of_images
-from quantizer.conformance.generation.broadcast_axes import broadcast_axes
-from quantizer.conformance.generation.layers import layers
-from quantizer.conformance.generation.matrices import matrices
-from quantizer.conformance.generation.resized_channels import resized_channels
+from quantizer.conformance.generation.case_classes.axes_of_images import axes_of_images
+from quantizer.conformance.generation.case_classes.broadcast_axes import broadcast_axes
+from quantizer.conformance.generation.case_classes.layers import layers
+from quantizer.conformance.generation.case_classes.matrices import matrices
+from quantizer.conformance.generation.case_classes.resized_channels import resized_channels
 from quantizer.conformance.real.facts import holds
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from quantizer.conformance.faults.cases import explicit_cases
 from quantizer.conformance.generation.builder import covering_rows_of, factors
-from quantizer.conformance.generation.deep import cancelling_and_wide, leaves
-from quantizer.conformance.generation.near_ties import near_ties
+from quantizer.conformance.generation.case_classes.deep import cancelling_and_wide, leaves
+from quantizer.conformance.generation.case_classes.near_ties import near_ties
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from quantizer.conformance.faults import explicit_cases
+from quantizer.conformance.generation.case_classes.last_of_row import VECTOR, decides, last_of_row, row_of
+from quantizer.conformance.generation.case_classes.past_blocks import DEPTH, OUTPUTS, ROWS, past_blocks
+from quantizer.conformance.generation.case_classes.zero_points import BLOCK, zero_points
 from quantizer.conformance.generation.datasets import materialise
-from quantizer.conformance.generation.last_of_row import VECTOR, decides, last_of_row, row_of
-from quantizer.conformance.generation.past_blocks import DEPTH, OUTPUTS, ROWS, past_blocks
-from quantizer.conformance.generation.zero_points import BLOCK, zero_points
 from quantizer.conformance.real.facts import facts
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

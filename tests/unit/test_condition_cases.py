@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.conditions import GATE, conditions, every_condition
-from quantizer.conformance.generation.deep import OF_BLOCKS, ROWS, deep
-from quantizer.conformance.generation.long_windows import long_windows
-from quantizer.conformance.generation.scaled import FARTHEST, scaled
+from quantizer.conformance.generation.case_classes.conditions import GATE, conditions, every_condition
+from quantizer.conformance.generation.case_classes.deep import OF_BLOCKS, ROWS, deep
+from quantizer.conformance.generation.case_classes.long_windows import long_windows
+from quantizer.conformance.generation.case_classes.scaled import FARTHEST, scaled
+from quantizer.conformance.generation.case_classes.usual_sizes import DOUBLED, LONG, combinations, usual_sizes
+from quantizer.conformance.generation.case_classes.usual_windows import images
 from quantizer.conformance.generation.units import MOST_ELEMENTS, MOST_WORK, SIZES, Unit, units, with_rest
-from quantizer.conformance.generation.usual_sizes import DOUBLED, LONG, combinations, usual_sizes
-from quantizer.conformance.generation.usual_windows import images
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

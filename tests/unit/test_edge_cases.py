@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from quantizer.conformance.generation.deep import LONG, cancelling_and_wide
-from quantizer.conformance.generation.edge_numbers import BELOW, edge_numbers
+from quantizer.conformance.generation.case_classes.deep import LONG, cancelling_and_wide
+from quantizer.conformance.generation.case_classes.edge_numbers import BELOW, edge_numbers
+from quantizer.conformance.generation.case_classes.first_broadcast import first_broadcast
+from quantizer.conformance.generation.case_classes.patterned import AT_END, BESIDE, PAST, VECTOR, patterned
+from quantizer.conformance.generation.case_classes.usual_windows import VECTORS, usual_windows
 from quantizer.conformance.generation.fillers import PATTERNS, Site, cancelling, patterns
-from quantizer.conformance.generation.first_broadcast import first_broadcast
-from quantizer.conformance.generation.patterned import AT_END, BESIDE, PAST, VECTOR, patterned
-from quantizer.conformance.generation.usual_windows import VECTORS, usual_windows
 from quantizer.conformance.real.facts import facts
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from quantizer.conformance.generation.builder import build_case, coverage, single_bin_choices, wanted_coverage
+from quantizer.conformance.generation.case_classes.exhaustive import WIDTHS, exhaustive_cases
+from quantizer.conformance.generation.case_classes.near_ties import near_ties
+from quantizer.conformance.generation.case_classes.scaled import FARTHEST
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.exhaustive import WIDTHS, exhaustive_cases
-from quantizer.conformance.generation.near_ties import near_ties
-from quantizer.conformance.generation.scaled import FARTHEST
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

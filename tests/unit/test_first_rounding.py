@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.case_classes.near_ties import near_ties
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.dealing import dealt
-from quantizer.conformance.generation.first_broadcast import FEWER, fewer_axes, mutual_broadcast
-from quantizer.conformance.generation.joint_sizes import (
+from quantizer.conformance.generation.case_classes.first_broadcast import FEWER, fewer_axes, mutual_broadcast
+from quantizer.conformance.generation.case_classes.joint_sizes import (
     AXES,
     BETWEEN_ONES,
     BLOCKS,
@@ -23,12 +22,20 @@ from quantizer.conformance.generation.joint_sizes import (
     joint_sizes,
     works_along,
 )
-from quantizer.conformance.generation.long_sizes import long_sizes
-from quantizer.conformance.generation.past_blocks import one_rest
-from quantizer.conformance.generation.scaled import far_below, tiny
-from quantizer.conformance.generation.uneven_windows import uneven_windows
-from quantizer.conformance.generation.usual_sizes import tripled
-from quantizer.conformance.generation.usual_windows import CEILED, PATCHES, VECTORS, ceiled, first_layer, patches
+from quantizer.conformance.generation.case_classes.long_sizes import long_sizes
+from quantizer.conformance.generation.case_classes.past_blocks import one_rest
+from quantizer.conformance.generation.case_classes.scaled import far_below, tiny
+from quantizer.conformance.generation.case_classes.uneven_windows import uneven_windows
+from quantizer.conformance.generation.case_classes.usual_sizes import tripled
+from quantizer.conformance.generation.case_classes.usual_windows import (
+    CEILED,
+    PATCHES,
+    VECTORS,
+    ceiled,
+    first_layer,
+    patches,
+)
+from quantizer.conformance.generation.dealing import dealt
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.core.errors import UnsupportedError

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from quantizer.conformance.generation.case_classes.layers import ALIKE, ALONE, MIXING, OF_BOTH, PLACES, UNEVEN, layers
 from quantizer.conformance.generation.input_ranges import ABOVE, AROUND, KINDS
-from quantizer.conformance.generation.layers import ALIKE, ALONE, MIXING, OF_BOTH, PLACES, UNEVEN, layers
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.trials.trial import Trial

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.dealing import spread
-from quantizer.conformance.generation.first_broadcast import mutual_broadcast
-from quantizer.conformance.generation.long_rows import KINDS, long_rows
-from quantizer.conformance.generation.past_counter import COUNTED, past_counter_of_outputs, past_counter_of_sums
-from quantizer.conformance.generation.uneven_windows import uneven_windows
-from quantizer.conformance.generation.usual_windows import (
+from quantizer.conformance.generation.case_classes.first_broadcast import mutual_broadcast
+from quantizer.conformance.generation.case_classes.long_rows import KINDS, long_rows
+from quantizer.conformance.generation.case_classes.past_counter import (
+    COUNTED,
+    past_counter_of_outputs,
+    past_counter_of_sums,
+)
+from quantizer.conformance.generation.case_classes.uneven_windows import uneven_windows
+from quantizer.conformance.generation.case_classes.usual_windows import (
     FULL,
     GROUPED,
     GROUPS,
@@ -27,6 +30,7 @@ from quantizer.conformance.generation.usual_windows import (
     overlapping,
     same_padding,
 )
+from quantizer.conformance.generation.dealing import spread
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.core.shapes import infer_shapes

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.mixed_sizes import (
+from quantizer.conformance.generation.case_classes.mixed_sizes import (
     CLASSES,
     ENOUGH,
     HALF,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from quantizer.conformance.generation.case_classes.near_ties import near_ties
 from quantizer.conformance.generation.hashing import integers
 from quantizer.conformance.generation.near_sums import declared, near_sums
-from quantizer.conformance.generation.near_ties import near_ties
 from quantizer.conformance.judging.dataset_assertions import hits_target
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.target import Target

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from quantizer.conformance.generation.one_difference import one_difference_cases
+from quantizer.conformance.generation.case_classes.one_difference import one_difference_cases
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

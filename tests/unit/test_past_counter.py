@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.past_counter import COUNTED, past_counter
+from quantizer.conformance.generation.case_classes.past_counter import COUNTED, past_counter
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.joint_sizes import COLUMN, joint_sizes
-from quantizer.conformance.generation.products import BATCH, PAST_BLOCK, products
-from quantizer.conformance.generation.usual_sizes import ROW, shortened
-from quantizer.conformance.generation.usual_windows import SPACED, spaced
+from quantizer.conformance.generation.case_classes.joint_sizes import COLUMN, joint_sizes
+from quantizer.conformance.generation.case_classes.products import BATCH, PAST_BLOCK, products
+from quantizer.conformance.generation.case_classes.usual_sizes import ROW, shortened
+from quantizer.conformance.generation.case_classes.usual_windows import SPACED, spaced
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from quantizer.conformance.generation import near_sums, near_ties, room_sums
+from quantizer.conformance.generation import near_sums, room_sums
 from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.case_classes import near_ties
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.near_sums import provided_for, ratios
 from quantizer.conformance.generation.room_sums import beside_steps

@@ -10,10 +10,10 @@ from quantizer.conformance.checks.accumulators import held_sums, leaves_accumula
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.checks.engine import engine
 from quantizer.conformance.failures.element import element_lines, row
-from quantizer.conformance.generation import deep
 from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.case_classes import deep
+from quantizer.conformance.generation.case_classes.deep import cancelling_and_wide, leaves
 from quantizer.conformance.generation.choice_sources import HashChoices
-from quantizer.conformance.generation.deep import cancelling_and_wide, leaves
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.judging.recorder import LEFT, Recorder

@@ -7,15 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.falling_axes import KINDS, falling_axes
-from quantizer.conformance.generation.many_tiles import FILTERS, TILES, WINDOWS, many_tiles
-from quantizer.conformance.generation.matrices import FEW, TILE, WIDE, matrices
-from quantizer.conformance.generation.products import BLOCKS, products
-from quantizer.conformance.generation.signals import SIGNALS, signals
-from quantizer.conformance.generation.simple_moves import PLANES, TIMES, exchanged, repeated_number
-from quantizer.conformance.generation.tables import UNLIKE, tables, unlike_axes
-from quantizer.conformance.generation.usual_windows import SPACED
-from quantizer.conformance.generation.window_channels import DEEP, SIDES, VECTORS, deep_windows, spaced_vectors
+from quantizer.conformance.generation.case_classes.falling_axes import KINDS, falling_axes
+from quantizer.conformance.generation.case_classes.many_tiles import FILTERS, TILES, WINDOWS, many_tiles
+from quantizer.conformance.generation.case_classes.matrices import FEW, TILE, WIDE, matrices
+from quantizer.conformance.generation.case_classes.products import BLOCKS, products
+from quantizer.conformance.generation.case_classes.signals import SIGNALS, signals
+from quantizer.conformance.generation.case_classes.simple_moves import PLANES, TIMES, exchanged, repeated_number
+from quantizer.conformance.generation.case_classes.tables import UNLIKE, tables, unlike_axes
+from quantizer.conformance.generation.case_classes.usual_windows import SPACED
+from quantizer.conformance.generation.case_classes.window_channels import (
+    DEEP,
+    SIDES,
+    VECTORS,
+    deep_windows,
+    spaced_vectors,
+)
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 

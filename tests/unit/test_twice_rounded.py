@@ -9,9 +9,9 @@ import pytest
 
 from quantizer.conformance.checks.arithmetic import arithmetic
 from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.case_classes.twice_rounded import CASES, RIVALS, _differs, twice_rounded
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.twice_rounded import CASES, RIVALS, _differs, twice_rounded
 from quantizer.conformance.setup.options import Options
 from quantizer.conformance.setup.session import open_session
 from quantizer.conformance.target import Target

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from quantizer.conformance.faults.cases import explicit_cases
-from quantizer.conformance.generation.usual_windows import (
+from quantizer.conformance.generation.case_classes.usual_windows import (
     CHANNELS,
     DILATED,
     WHOLE,

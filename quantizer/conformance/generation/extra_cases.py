@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from quantizer.conformance.generation.axes_of_images import axes_of_images
-from quantizer.conformance.generation.broadcast_axes import broadcast_axes
-from quantizer.conformance.generation.conditions import conditions, every_condition
-from quantizer.conformance.generation.deep import cancelling_and_wide, deep
-from quantizer.conformance.generation.edge_numbers import edge_numbers
-from quantizer.conformance.generation.exhaustive import exhaustive_cases
-from quantizer.conformance.generation.falling_axes import falling_axes
-from quantizer.conformance.generation.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
-from quantizer.conformance.generation.joint_sizes import joint_sizes
-from quantizer.conformance.generation.last_of_row import last_of_row
-from quantizer.conformance.generation.layers import layers
-from quantizer.conformance.generation.long_rows import long_rows
-from quantizer.conformance.generation.long_sizes import long_sizes
-from quantizer.conformance.generation.long_windows import long_windows
-from quantizer.conformance.generation.many_tiles import many_tiles
-from quantizer.conformance.generation.matrices import matrices
-from quantizer.conformance.generation.mixed_sizes import mixed_sizes
-from quantizer.conformance.generation.near_ties import near_ties
-from quantizer.conformance.generation.one_difference import one_difference_cases
-from quantizer.conformance.generation.past_blocks import one_rest, past_blocks
-from quantizer.conformance.generation.past_counter import (
+from quantizer.conformance.generation.case_classes.axes_of_images import axes_of_images
+from quantizer.conformance.generation.case_classes.broadcast_axes import broadcast_axes
+from quantizer.conformance.generation.case_classes.conditions import conditions, every_condition
+from quantizer.conformance.generation.case_classes.deep import cancelling_and_wide, deep
+from quantizer.conformance.generation.case_classes.edge_numbers import edge_numbers
+from quantizer.conformance.generation.case_classes.exhaustive import exhaustive_cases
+from quantizer.conformance.generation.case_classes.falling_axes import falling_axes
+from quantizer.conformance.generation.case_classes.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
+from quantizer.conformance.generation.case_classes.joint_sizes import joint_sizes
+from quantizer.conformance.generation.case_classes.last_of_row import last_of_row
+from quantizer.conformance.generation.case_classes.layers import layers
+from quantizer.conformance.generation.case_classes.long_rows import long_rows
+from quantizer.conformance.generation.case_classes.long_sizes import long_sizes
+from quantizer.conformance.generation.case_classes.long_windows import long_windows
+from quantizer.conformance.generation.case_classes.many_tiles import many_tiles
+from quantizer.conformance.generation.case_classes.matrices import matrices
+from quantizer.conformance.generation.case_classes.mixed_sizes import mixed_sizes
+from quantizer.conformance.generation.case_classes.near_ties import near_ties
+from quantizer.conformance.generation.case_classes.one_difference import one_difference_cases
+from quantizer.conformance.generation.case_classes.past_blocks import one_rest, past_blocks
+from quantizer.conformance.generation.case_classes.past_counter import (
     past_counter,
     past_counter_of_outputs,
     past_counter_of_sums,
 )
-from quantizer.conformance.generation.patterned import patterned
-from quantizer.conformance.generation.products import products
-from quantizer.conformance.generation.resized_channels import resized_channels
-from quantizer.conformance.generation.scaled import far_below, one_sided, scaled, tiny
-from quantizer.conformance.generation.signals import signals
-from quantizer.conformance.generation.simple_moves import exchanged, repeated_number
-from quantizer.conformance.generation.tables import tables, unlike_axes
-from quantizer.conformance.generation.twice_rounded import twice_rounded
-from quantizer.conformance.generation.uneven_windows import uneven_windows
-from quantizer.conformance.generation.usual_sizes import shortened, tripled, usual_sizes
-from quantizer.conformance.generation.usual_windows import (
+from quantizer.conformance.generation.case_classes.patterned import patterned
+from quantizer.conformance.generation.case_classes.products import products
+from quantizer.conformance.generation.case_classes.resized_channels import resized_channels
+from quantizer.conformance.generation.case_classes.scaled import far_below, one_sided, scaled, tiny
+from quantizer.conformance.generation.case_classes.signals import signals
+from quantizer.conformance.generation.case_classes.simple_moves import exchanged, repeated_number
+from quantizer.conformance.generation.case_classes.tables import tables, unlike_axes
+from quantizer.conformance.generation.case_classes.twice_rounded import twice_rounded
+from quantizer.conformance.generation.case_classes.uneven_windows import uneven_windows
+from quantizer.conformance.generation.case_classes.usual_sizes import shortened, tripled, usual_sizes
+from quantizer.conformance.generation.case_classes.usual_windows import (
     ceiled,
     first_layer,
     fully_padded,
@@ -51,8 +51,8 @@ from quantizer.conformance.generation.usual_windows import (
     spaced,
     usual_windows,
 )
-from quantizer.conformance.generation.window_channels import deep_windows, spaced_vectors
-from quantizer.conformance.generation.zero_points import zero_points
+from quantizer.conformance.generation.case_classes.window_channels import deep_windows, spaced_vectors
+from quantizer.conformance.generation.case_classes.zero_points import zero_points
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from quantizer.conformance.generation.builder import build_case, coverage, tile_plan
+from quantizer.conformance.generation.case_classes.mixed_sizes import seeded_choices
 from quantizer.conformance.generation.choice_sources import ChoiceSource, HashChoices
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.mixed_sizes import seeded_choices
 from quantizer.conformance.generation.units import is_ours
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Stack, TilePlan

@@ -11,7 +11,7 @@ from quantizer.conformance.faults.fault import Fault
 from quantizer.conformance.faults.kills import anew
 from quantizer.conformance.faults.planting import Planting
 from quantizer.conformance.generation.builder import build_case
-from quantizer.conformance.generation.mixed_sizes import seeded_choices
+from quantizer.conformance.generation.case_classes.mixed_sizes import seeded_choices
 from quantizer.conformance.judging.judge import judge
 from quantizer.conformance.judging.schedule import SCHEDULE, Schedule
 from quantizer.conformance.real.bugs import bug, twin

@@ -13,8 +13,8 @@ from quantizer.conformance.failures.message import describe, headline, replay_pa
 from quantizer.conformance.failures.shrink import shrink
 from quantizer.conformance.findings import Findings
 from quantizer.conformance.generation.builder import build_case, covering_rows_of, single_bin_choices, wanted_coverage
+from quantizer.conformance.generation.case_classes.deep import leaves
 from quantizer.conformance.generation.choice_sources import HypothesisChoices
-from quantizer.conformance.generation.deep import leaves
 from quantizer.conformance.generation.examples import example_case
 from quantizer.conformance.generation.extra_cases import EXTRA_CASES, shared_cases
 from quantizer.conformance.generation.stacks import row_case, seeded_case

@@ -14,8 +14,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from quantizer.conformance.generation.case_classes.one_difference import neighbours
 from quantizer.conformance.generation.hashing import sample_number
-from quantizer.conformance.generation.one_difference import neighbours
 from quantizer.conformance.trials.parts import part_of
 from quantizer.conformance.trials.trial import Trial
 from quantizer.ops import REGISTRY

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.case_classes.last_of_row import row_of
+from quantizer.conformance.generation.case_classes.usual_windows import filters_of
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.last_of_row import row_of
 from quantizer.conformance.generation.units import MOST_TERMS, Unit, batch_of, bound_with, is_ours
-from quantizer.conformance.generation.usual_windows import filters_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.shapes import evaluate, infer_shapes, variables

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.case_classes.scaled import is_near, ranges_times
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.ranges import changed_range
-from quantizer.conformance.generation.scaled import is_near, ranges_times
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.case_classes.joint_sizes import axes_shape, is_axis, is_of_ends
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import share
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
-from quantizer.conformance.generation.joint_sizes import axes_shape, is_axis, is_of_ends
 from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case

@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from quantizer.conformance.generation.case_classes.layers import Channels, Window, layer
+from quantizer.conformance.generation.case_classes.usual_windows import filters_of
 from quantizer.conformance.generation.dealing import share
-from quantizer.conformance.generation.layers import Channels, Window, layer
 from quantizer.conformance.generation.units import is_ours
-from quantizer.conformance.generation.usual_windows import filters_of
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.spec import Spec

@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator
 
 from quantizer.conformance.generation.builder import build_case
+from quantizer.conformance.generation.case_classes.scaled import is_near
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.datasets import materialise
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import provided_for
 from quantizer.conformance.generation.ranges import unit_of
-from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
 from quantizer.core.errors import QuantizerError

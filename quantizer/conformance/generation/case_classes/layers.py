@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quantizer.conformance.generation.case_classes.usual_windows import DILATION, POINT, filters_of, plain
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import share
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.input_ranges import with_input_range
 from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours, is_window
-from quantizer.conformance.generation.usual_windows import DILATION, POINT, filters_of, plain
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order

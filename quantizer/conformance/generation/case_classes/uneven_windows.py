@@ -11,12 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.case_classes.usual_windows import (
+    DILATION,
+    PLACES,
+    POINT,
+    checked,
+    filters_of,
+    plain,
+)
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, is_ours, is_window
-from quantizer.conformance.generation.usual_windows import DILATION, PLACES, POINT, checked, filters_of, plain
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from quantizer.conformance.generation.case_classes.first_broadcast import case_of_shapes, repeated_shapes
 from quantizer.conformance.generation.dealing import share
-from quantizer.conformance.generation.first_broadcast import case_of_shapes, repeated_shapes
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from quantizer.conformance.generation.builder import complete
+from quantizer.conformance.generation.case_classes.usual_sizes import ASKED, first_modes
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import share
 from quantizer.conformance.generation.domains import draw
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours
-from quantizer.conformance.generation.usual_sizes import ASKED, first_modes
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
 from quantizer.core.domains import draw_order

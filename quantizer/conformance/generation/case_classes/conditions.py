@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from quantizer.conformance.generation.builder import complete, factors
+from quantizer.conformance.generation.case_classes.scaled import is_near
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.near_sums import is_near_sum
-from quantizer.conformance.generation.scaled import is_near
 from quantizer.conformance.generation.units import Unit, bound_with, units, with_rest
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case, Range
