@@ -51,3 +51,16 @@ def test_a_zero_point_for_each_channel_leaves_ties_on_both_sides_of_0(part: str)
     rest = trial.sums * trial.per_channel(rescale.mantissa) / rescale.divisor
     found = rest[rest % 1 == 0.5]
     assert found.size > 1 and found.min() < 0 < found.max()
+
+
+@pytest.mark.parametrize("scheme", ["w8a8", "w4a8", "w8pta8"])
+@pytest.mark.parametrize("op", ["fully_connected", "conv2d"])
+def test_an_example_of_ties_has_ties_under_each_format_of_weights(op: str, scheme: str):
+    """The example's range of weights is a power of two times the last code of one format only."""
+    target = Target(LIBRARY.spec(op), LIBRARY.schemes[scheme], LIBRARY.platforms["ideal"])
+    tied = next(one for one in target.spec.examples if one.id == "ties_past_float32")
+    trial = Trial(target, example_case(target, tied), BuiltinEngine())
+    rescale = trial.parameters.rescale
+    assert rescale is not None
+    rest = trial.sums * trial.per_channel(rescale.mantissa) / rescale.divisor
+    assert (rest % 1 == 0.5).any()
