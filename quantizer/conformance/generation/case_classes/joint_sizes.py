@@ -14,12 +14,12 @@ from quantizer.conformance.generation.builder import complete
 from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import dealt, spread
 from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.fixed_sizes import completed, is_legal, of_fixed, plain_choices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import ILLEGAL, Unit, bound_with, is_ours, is_window
 from quantizer.conformance.target import Target
-from quantizer.core.case import Case, Range
+from quantizer.core.case import Case
 from quantizer.core.domains import draw_order
-from quantizer.core.shapes import check, evaluate, variables
 from quantizer.core.spec import Domain, Spec
 
 EARLIER, LATER = "earlier", "later"
@@ -149,13 +149,13 @@ def _of_axes(target: Target, shape: str, kind: str) -> Case | None:
     spec = target.spec
     for step in range(TRIES):
         number = key(step, target.id, "joint_axes", kind)
-        chooser = _chooser(number)
+        chooser = plain_choices(number)
         if kind in AXES:
             bound = _of_two(spec, shape, kind, number, chooser)
         else:
             bound = _with_shape(spec, shape, _special(kind, number), chooser)
         if bound is not None:
-            return _completed(target, bound, number, chooser)
+            return completed(target, bound, number, chooser)
     return None
 
 
@@ -173,7 +173,7 @@ def _of_two(spec: Spec, shape: str, kind: str, number: int, chooser: HashChoices
     # all but the last one or two axes as in the full shape, and 1 there
     bound |= dict.fromkeys(repeated, (*bound[shape][: -len(ones)], *ones))
     bound |= _one_end(spec, shape, kind, bound, number)
-    return bound if _is_legal(spec, bound) else None
+    return bound if is_legal(spec, bound) else None
 
 
 def with_rests(vectors: Sequence[int], number: int) -> tuple[int, ...]:
@@ -213,7 +213,7 @@ def _with_shape(spec: Spec, shape: str, fixed: Mapping[str, Any], chooser: HashC
             bound[name] = fixed.get("" if name == shape else domain.type, drawn)
     except ILLEGAL:
         return None
-    if not _is_legal(spec, bound):
+    if not is_legal(spec, bound):
         return None
     if fixed[""] == BETWEEN_ONES:
         return bound if _along(spec, shape, bound) == {ALONE_AXIS} else None
@@ -222,16 +222,6 @@ def _with_shape(spec: Spec, shape: str, fixed: Mapping[str, Any], chooser: HashC
     # the operator must work along the long one of (n, 1) or (1, n)
     long = EARLIER if bound[shape][-1] == 1 else LATER
     return bound if "permutation" in fixed or works_along(spec, shape, bound) in (long, "") else None
-
-
-def _is_legal(spec: Spec, bound: Mapping[str, Any]) -> bool:
-    """Return whether the spec's constraints hold for these sizes and attributes."""
-    try:
-        shapes = {name: evaluate(item.axes, bound) for name, item in spec.inputs.items()}
-        check(spec, variables(spec, shapes, {name: bound[name] for name in spec.attrs}))
-    except ILLEGAL:
-        return False
-    return True
 
 
 def _one_end(spec: Spec, shape: str, kind: str, bound: Mapping[str, Any], number: int) -> dict[str, tuple[int, ...]]:
@@ -306,10 +296,10 @@ def _of_group(target: Target, pair: tuple[int, int], many: tuple[int, ...]) -> C
     spec = target.spec
     for step in range(TRIES):
         number = key(step, target.id, "joint_groups", str(pair))
-        chooser = _chooser(number)
+        chooser = plain_choices(number)
         bound = bound_with(spec, _sizes(spec, pair, many[number % len(many)], number // 2), chooser)
         if bound is not None:
-            return _completed(target, bound, number, chooser)
+            return completed(target, bound, number, chooser)
     return None
 
 
@@ -341,7 +331,7 @@ def joins(spec: Spec) -> tuple[str, str]:
 
 def _joined(target: Target, size: int) -> Case | None:
     spec, number = target.spec, key(0, target.id, "joined", str(size))
-    (shape, axis), chooser = joins(spec), _chooser(number)
+    (shape, axis), chooser = joins(spec), plain_choices(number)
     alike = [shape, *(name for name, domain in spec.dims.items() if domain.like)]
     bound = bound_with(spec, {shape: Unit(shape, 4)}, chooser)
     if bound is None:
@@ -374,32 +364,3 @@ def _padded(target: Target, shape: str, axes: tuple[int, ...], end: tuple[int, i
     # [before all axes, behind all axes]
     amounts = tuple(many * (axis in axes) for many in end for axis in range(len(image)))
     return of_fixed(target, {shape: image, **dict.fromkeys(_ends_of(target.spec, shape), amounts)}, number)
-
-
-def of_fixed(
-    target: Target, fixed: Mapping[str, Any], number: int, given: Mapping[str, Range] | None = None
-) -> Case | None:
-    """Return a case with these sizes, attributes and ranges, the others as drawn; None if it is illegal."""
-    spec, chooser = target.spec, _chooser(number)
-    bound: dict[str, Any] = {}
-    try:
-        for name in draw_order(spec):
-            bound[name] = fixed.get(name, draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound))
-    except ILLEGAL:
-        return None
-    return _completed(target, bound, number, chooser, given) if _is_legal(spec, bound) else None
-
-
-def _chooser(number: int) -> HashChoices:
-    return HashChoices(number, {"data": "random", "tiles": "untiled"})
-
-
-def _completed(
-    target: Target,
-    bound: dict[str, Any],
-    number: int,
-    chooser: HashChoices,
-    given: Mapping[str, Range] | None = None,
-) -> Case:
-    data = "random" if "random" in target.spec.data else target.spec.data[0]
-    return complete(target, bound, list(target.spec.inputs), data, number % (1 << 32), chooser, given)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quantizer.conformance.generation.case_classes.joint_sizes import SUMMED, axes_shape, is_axis, joins, of_fixed, runs
+from quantizer.conformance.generation.case_classes.joint_sizes import SUMMED, axes_shape, is_axis, joins, runs
 from quantizer.conformance.generation.case_classes.past_counter import COUNTED
 from quantizer.conformance.generation.dealing import spread
+from quantizer.conformance.generation.fixed_sizes import of_fixed
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import is_ours
 from quantizer.conformance.target import Target

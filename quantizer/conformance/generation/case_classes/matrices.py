@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from quantizer.conformance.generation.choice_sources import HashChoices
 from quantizer.conformance.generation.dealing import share
-from quantizer.conformance.generation.domains import draw
+from quantizer.conformance.generation.fixed_sizes import drawn_with, plain_choices
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.input_ranges import with_input_range
-from quantizer.conformance.generation.units import ILLEGAL, ROOM, is_cheap, is_ours
+from quantizer.conformance.generation.units import ROOM, is_cheap, is_ours
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
-from quantizer.core.domains import draw_order
 from quantizer.core.spec import Spec
 
 ROWS, TERMS, COLUMNS = (1, 4, 6), (16, 67, 132, 400), (16, 19, 36)
@@ -54,14 +51,9 @@ def _names(spec: Spec) -> tuple[str, ...]:
 
 def _case(target: Target, fixed: Mapping[str, int]) -> Case | None:
     spec, number = target.spec, key(0, target.id, "matrices", *map(str, fixed.values()))
-    chooser = HashChoices(number, {"data": "random", "tiles": "untiled"})
-    bound: dict[str, Any] = {}
-    try:
-        for name in draw_order(spec):
-            bound[name] = fixed.get(name, draw(name, spec.dims.get(name) or spec.attrs[name], chooser, bound))
-    except ILLEGAL:
-        return None
-    if not is_cheap(spec, bound, ROOM):
+    chooser = plain_choices(number)
+    bound = drawn_with(spec, fixed, chooser)
+    if bound is None or not is_cheap(spec, bound, ROOM):
         return None
     present = [name for name, item in spec.inputs.items() if number // 64 % 4 or not item.optional]
     return with_input_range(target, bound, present, number, chooser)

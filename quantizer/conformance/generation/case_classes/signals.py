@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from quantizer.conformance.generation.case_classes.joint_sizes import of_fixed
 from quantizer.conformance.generation.dealing import spread
+from quantizer.conformance.generation.fixed_sizes import of_fixed
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.generation.units import batch_of, is_ours
 from quantizer.conformance.target import Target

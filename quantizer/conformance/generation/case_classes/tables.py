@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Sequence
 
 from quantizer.conformance.generation.case_classes.first_broadcast import Pair, case_of_shapes, repeated_shapes
-from quantizer.conformance.generation.case_classes.joint_sizes import of_fixed
 from quantizer.conformance.generation.dealing import spread
+from quantizer.conformance.generation.fixed_sizes import of_fixed
 from quantizer.conformance.generation.hashing import key
 from quantizer.conformance.target import Target
 from quantizer.core.case import Case
