@@ -153,7 +153,7 @@ def test_a_function_that_keeps_its_last_result_under_an_incomplete_key_fails(op,
     ],
 )
 def test_a_failure_beside_a_case_names_the_difference_and_no_numbers_of_the_case(op, lacks, said):
-    """The worst element is of the other case: the operands at its place in this one are not what it is made of."""
+    """The worst element belongs to the other case, so the operands of this case do not explain it."""
     own, last = REGISTRY.find(op, "quantized", ("ideal",)).function, {}
 
     def forward(*, parameters, **named):

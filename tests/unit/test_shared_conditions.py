@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from quantizer.conformance.generation.case_classes.falling_axes import KINDS, falling_axes
 from quantizer.conformance.generation.case_classes.many_tiles import FILTERS, TILES, WINDOWS, many_tiles
 from quantizer.conformance.generation.case_classes.matrices import FEW, TILE, WIDE, matrices
 from quantizer.conformance.generation.case_classes.products import BLOCKS, products
 from quantizer.conformance.generation.case_classes.signals import SIGNALS, signals
-from quantizer.conformance.generation.case_classes.simple_moves import PLANES, TIMES, exchanged, repeated_number
+from quantizer.conformance.generation.case_classes.simple_moves import (
+    FALLING,
+    PLANES,
+    TIMES,
+    exchanged,
+    falling_axes,
+    repeated_number,
+)
 from quantizer.conformance.generation.case_classes.tables import UNLIKE, tables, unlike_axes
 from quantizer.conformance.generation.case_classes.usual_windows import SPACED
 from quantizer.conformance.generation.case_classes.window_channels import (
@@ -118,5 +124,5 @@ def test_few_rows_meet_one_tile_of_terms_and_whole_tiles_of_columns(session) -> 
 @pytest.mark.parametrize("op", ["reduce_sum", "reduce_max", "reduce_l2"])
 def test_axes_fall(session, op) -> None:
     found = [(case.shapes["x"], case.attrs["axes"]) for case in _cases(session, op, falling_axes)]
-    assert sorted(found) == sorted(KINDS)
+    assert sorted(found) == sorted(FALLING.items())
     assert not _cases(session, "transpose", falling_axes)

@@ -10,7 +10,6 @@ from quantizer.conformance.generation.case_classes.conditions import conditions,
 from quantizer.conformance.generation.case_classes.deep import cancelling_and_wide, deep
 from quantizer.conformance.generation.case_classes.edge_numbers import edge_numbers
 from quantizer.conformance.generation.case_classes.exhaustive import exhaustive_cases
-from quantizer.conformance.generation.case_classes.falling_axes import falling_axes
 from quantizer.conformance.generation.case_classes.first_broadcast import fewer_axes, first_broadcast, mutual_broadcast
 from quantizer.conformance.generation.case_classes.joint_sizes import joint_sizes
 from quantizer.conformance.generation.case_classes.last_of_row import last_of_row
@@ -34,7 +33,7 @@ from quantizer.conformance.generation.case_classes.products import products
 from quantizer.conformance.generation.case_classes.resized_channels import resized_channels
 from quantizer.conformance.generation.case_classes.scaled import far_below, one_sided, scaled, tiny
 from quantizer.conformance.generation.case_classes.signals import signals
-from quantizer.conformance.generation.case_classes.simple_moves import exchanged, repeated_number
+from quantizer.conformance.generation.case_classes.simple_moves import exchanged, falling_axes, repeated_number
 from quantizer.conformance.generation.case_classes.tables import tables, unlike_axes
 from quantizer.conformance.generation.case_classes.twice_rounded import twice_rounded
 from quantizer.conformance.generation.case_classes.uneven_windows import uneven_windows

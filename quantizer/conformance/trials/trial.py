@@ -51,7 +51,7 @@ TILED = "codes of the tiles"
 
 @dataclass(frozen=True)
 class Compared:
-    """Real results, the interval and the right number of each, and what the interval is made of."""
+    """Real results, each with its interval, the right number, and the parts of the interval's width."""
 
     got: Array
     low: Array
@@ -62,7 +62,7 @@ class Compared:
     stages: Array
     """The share of inner roundings in each interval."""
     rest: str
-    """What else the intervals are made of."""
+    """The names of the other parts of the intervals."""
 
     def at(self, box: tuple[slice, ...]) -> Compared:
         """Return the elements in *box*."""
